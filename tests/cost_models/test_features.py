@@ -93,6 +93,10 @@ def test_a_row_sum():
     assert found.buffers[0].floor_read_bytes == 409600
 
 
+def test_a_sum_of_nothing_waits_for_nothing():
+    assert features(row_sum_kernel(100, 0)).phases[0].stages[0].chain == 0
+
+
 def column_sum(rows, columns):
     j, k = Symbol("i0", columns), Symbol("k0", rows)
     body = (Load(0, F32, "x", of(k) * columns + of(j)), Reduce(1, F32, "add", 0))

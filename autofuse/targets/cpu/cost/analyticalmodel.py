@@ -34,7 +34,7 @@ from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-ANALYTICAL_VERSION = 5
+ANALYTICAL_VERSION = 6
 """Raised when prices change: learned corrections of another version do not apply."""
 SIGMA = 0.33
 """Deviation of log(measured / predicted) where the machine was calibrated, on programs that the model's constants were
@@ -153,7 +153,7 @@ class AnalyticalCpuModel:
     def _phase(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: int) -> Breakdown:
         speed_up = phase.blocks / math.ceil(phase.blocks / workers)
         own = self._instructions
-        stages = [own.stage_us(stage) / speed_up for stage in phase.stages]
+        stages = [own.stage_us(stage, kernel.vector_bits) / speed_up for stage in phase.stages]
         compute = sum(stages) + self._generated_us(phase.dots) / speed_up
         serial = sum(own.chain_us(stage) for stage in phase.stages) / speed_up
         overhead = sum(own.entries_us(stage) for stage in phase.stages) / speed_up + _CALL_US
@@ -183,17 +183,19 @@ class AnalyticalCpuModel:
         return math.fsum(cycles) * self._instructions.cycle_us
 
     def _product_us(self, dot: DotFeatures) -> float:
-        """Calls of BLAS on one core: flops at the peak for the shape, and the right factor packed once per call."""
+        """Calls of BLAS on one core: the multiplying, the factors laid out once per call, and the calls."""
+        us = self.multiplying_us(dot) + dot.calls * _BLAS_CALL_US
+        return us + laid_out(dot) / self._calibration.packed_elements_per_us
+
+    def multiplying_us(self, dot: DotFeatures) -> float:
+        """Flops at the peak for the shape, and the right factor moved once per call."""
         peak = self._calibration.blas_gflops[dot.dtype].one * 1e3
         itemsize = 8 if dot.dtype == "f64" else 4
-        cycle_us = self._instructions.cycle_us
         us = dot.flops / (peak * _edge(dot.rows, 1) * _edge(dot.columns, 1) * _edge(dot.depth, 2))
         if min(dot.rows, dot.columns) >= _PACKS_FROM:
             moved = 3 * dot.depth * dot.columns * itemsize  # read, written, and read again by the product
             us += dot.calls * moved / self._memory.copy_bytes_per_us(moved)
-        if min(dot.rows, dot.columns) > 1:
-            us += (dot.all_rows * dot.depth * _LEFT_CYCLES + dot.packed_elements * _RIGHT_CYCLES) * cycle_us
-        return us + dot.calls * _BLAS_CALL_US
+        return us
 
     def _opaque_us(self, opaque: OpaqueFeatures) -> float:
         """A call back into Python, NumPy's own overhead per operation, copies at one core's bandwidth."""
@@ -203,8 +205,8 @@ class AnalyticalCpuModel:
         return us + ns / 1e3
 
 
-_LEFT_CYCLES, _RIGHT_CYCLES = 1.5, 1.7
-"""Laying out one element of the left and of the right factor, for what is not a matrix times a vector."""
+_LEFT = 0.9
+"""What laying out one element of the left factor takes of what one of the right takes."""
 _BLAS_CALL_US = 0.2
 _PACKS_FROM = 4
 """Products with a side shorter than this run as matrix times vector, on the factors as they lie."""
@@ -213,6 +215,11 @@ _NODE_US = 3.0
 _SORT_NS = 0.5
 _SCATTER_NS = 8.0
 _ELEMENT_NS = 0.5
+
+
+def laid_out(dot: DotFeatures) -> float:
+    """Elements that BLAS lays out in all calls, those of right factors in full; none for a matrix times a vector."""
+    return dot.all_rows * dot.depth * _LEFT + dot.packed_elements if min(dot.rows, dot.columns) > 1 else 0.0
 
 
 def _edge(size: int, half: int) -> float:

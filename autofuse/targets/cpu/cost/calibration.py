@@ -11,27 +11,42 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
+from autofuse.cost_models.features import DotFeatures
 from autofuse.errors import ArgumentError, MeasureError
 from autofuse.host.cputimes import cpu_times
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.measurement.timer import median
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel, laid_out
 from autofuse.targets.cpu.cost.disturbance import disturbance
 from autofuse.targets.cpu.cost.farsteps import PAGE_BYTES
 from autofuse.targets.cpu.cost.probes import (
     FORKS,
+    THIN_COLUMNS,
+    THIN_DEPTH,
+    THIN_ROWS,
     Estimate,
     Probe,
     cache_probes,
     far_probes,
     fork_probes,
     instruction_probes,
+    narrow,
     overlap_probe,
     product_probes,
     run_probes,
     stream_probes,
+    thin_probe,
 )
 from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
-from autofuse.targets.cpu.device.describe import DTYPES, OP_CLASSES, Calibration, CpuDescription, FarStep, Rate
+from autofuse.targets.cpu.device.describe import (
+    DTYPES,
+    OP_CLASSES,
+    Calibration,
+    CpuDescription,
+    FarStep,
+    Rate,
+    narrow_of,
+)
 from autofuse.targets.cpu.device.detect import detect
 from autofuse.targets.cpu.native.threadcount import get_num_threads, set_num_threads
 
@@ -44,6 +59,10 @@ _LARGEST_STREAM = 128 << 20
 _FAR_PAGES = (64, 512, 4096, 32768)
 """Numbers of pages that are walked in turns; the first are remembered by any processor, and their lines by its first
 cache."""
+_LEAST_BITS = 128
+"""Of vectors: no narrower ones are worth using."""
+_LEAST_PACKING = 0.05
+"""Of the time of a thin product: least part of it that lays out its factors."""
 _MEMORY_SHARE = 16
 """Streams use at most this part of main memory."""
 
@@ -60,7 +79,7 @@ class CalibrationReport:
     """With the measured numbers."""
     estimates: Mapping[str, Estimate]
     """What was measured: `exp/f32` and the like in elements, `l1`, `stream_8388608` in bytes, `blas/f32`, `fma/f32` in
-    flops, per microsecond; with `@all` behind it, by all threads."""
+    flops, per microsecond; with `/narrow` behind it, by vectors half as wide; with `@all`, by all threads."""
     contended: bool
     """Other work took the cores while all threads were measured: their numbers are one thread's, scaled as usual."""
     busy: str = ""
@@ -110,14 +129,18 @@ def measured_calibration(
 
     many = description.threads
     streams = _stream_sizes(description)
-    run(0.35, "instructions", 0.0, 1, instruction_probes())
-    run(0.1, "caches", 0.35, 1, cache_probes(description.l1d_bytes, description.l2_bytes))
+    run(0.22, "instructions", 0.0, 1, instruction_probes())
+    if description.vector_bits > _LEAST_BITS:
+        half = description.vector_bits // 2
+        first = cache_probes(description.l1d_bytes, description.l2_bytes)[:1]
+        run(0.15, "narrow instructions", 0.22, 1, narrow([*instruction_probes(), *first], half))
+    run(0.08, "caches", 0.37, 1, cache_probes(description.l1d_bytes, description.l2_bytes))
     for probe in stream_probes(streams):  # one at a time: each would push the others out of the cache
         run(0.15 / len(streams), "memory, one thread", 0.45, 1, [probe])
     for probe in far_probes(_far_pages(streams[-1])):
         run(0.01, "pages, one thread", 0.58, 1, [probe])
     run(0.02, "memory and arithmetic", 0.6, 1, [overlap_probe(streams[0])])
-    run(0.1, "products, one thread", 0.62, 1, product_probes(1))
+    run(0.1, "products, one thread", 0.62, 1, [*product_probes(1), thin_probe()])
     run(0.02, "launches", 0.7, 1, fork_probes(many))
     if many > 1:
         for probe in stream_probes(streams):
@@ -187,9 +210,14 @@ def assembled(description: CpuDescription, found: Mapping[str, Estimate], stream
         "unhidden": "overlap",
         "fma_flops_per_us": "fma/f32",
         "elements_per_us": "add/f32",
+        "narrow_elements_per_us": "add/f32/narrow",
+        "narrow_l1_bytes_per_us": "l1/narrow",
         "blas_gflops": "blas/f32",
+        "packed_elements_per_us": "thin",
     }
-    return Calibration(
+    work = [f"{op_class}/{dtype}" for op_class in OP_CLASSES for dtype in DTYPES]
+    elements = {name: _value(found, name, usual.elements_per_us[name]) for name in work}
+    calibration = Calibration(
         source="measured",
         unmeasured=tuple(sorted(name for name, probe in numbers.items() if probe not in found)),
         l1_bytes_per_us=_private(found, "l1", usual.l1_bytes_per_us, threads),
@@ -203,16 +231,31 @@ def assembled(description: CpuDescription, found: Mapping[str, Estimate], stream
         unhidden=_unhidden(found, streams[0], usual.unhidden),
         headroom=usual.headroom,
         fma_flops_per_us={d: _value(found, f"fma/{d}", usual.fma_flops_per_us[d]) for d in DTYPES},
-        elements_per_us={
-            key: _value(found, key, usual.elements_per_us[key])
-            for key in (f"{c}/{d}" for c in OP_CLASSES for d in DTYPES)
+        elements_per_us=elements,
+        narrow_elements_per_us={
+            name: _value(found, f"{name}/narrow", rate) for name, rate in narrow_of(elements).items()
         },
+        narrow_l1_bytes_per_us=_value(found, "l1/narrow", _value(found, "l1", usual.l1_bytes_per_us.one) / 2),
         blas_gflops={
             d: Rate(rate.one / 1e3, rate.all / 1e3)
             for d in DTYPES
             for rate in [_shared(found, f"blas/{d}", _scaled(usual.blas_gflops[d], 1e3))]
         },
+        packed_elements_per_us=usual.packed_elements_per_us,
     )
+    if "thin" not in found:
+        return calibration
+    return replace(
+        calibration,
+        packed_elements_per_us=_packed(description.with_calibration(calibration), 1.0 / found["thin"].value),
+    )
+
+
+def _packed(description: CpuDescription, thin_us: float) -> float:
+    """Elements that BLAS lays out per microsecond: what a thin product takes beside multiplying."""
+    dot = DotFeatures(THIN_ROWS, THIN_COLUMNS, THIN_DEPTH, 1, THIN_ROWS, "f32", True, 0.0)
+    rest_us = thin_us - AnalyticalCpuModel(description).multiplying_us(dot)
+    return laid_out(dot) / max(rest_us, _LEAST_PACKING * thin_us)
 
 
 def _value(found: Mapping[str, Estimate], name: str, default: float) -> float:

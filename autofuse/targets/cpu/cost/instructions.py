@@ -41,20 +41,24 @@ class InstructionModel:
     def __init__(self, description: CpuDescription) -> None:
         calibration = description.calibration
         self._calibration = calibration
+        self._bits = description.vector_bits
         self._lanes = {"f32": description.lanes(4), "f64": description.lanes(8)}
         # two ports of fused multiply-adds, two flops each
         self.cycle_us = 4 * self._lanes["f32"] / calibration.fma_flops_per_us["f32"]
-        self._access_us = description.vector_bits / 8 / calibration.l1_bytes_per_us.one
+        self._access_us = self._bits / 8 / calibration.l1_bytes_per_us.one
+        self._narrow_access_us = self._bits / 16 / calibration.narrow_l1_bytes_per_us
         steps = calibration.far_steps
         self._pages = np.log([step.pages for step in steps])
         self._far_us = {True: [step.write_us for step in steps], False: [step.read_us for step in steps]}
 
-    def stage_us(self, stage: StageFeatures) -> float:
+    def stage_us(self, stage: StageFeatures, vector_bits: int) -> float:
         """Vector operations, loads, stores, spills and the combining of lanes, on one core.
 
-        The divider, the load and store ports and the others work side by side.
+        The divider, the load and store ports and the others work side by side. What vectors narrower than half of the
+        widest take is what those of half of it do.
         """
-        arithmetic, divider = self._operations_us(stage)
+        narrow = vector_bits < self._bits
+        arithmetic, divider = self._operations_us(stage, narrow)
         levels = math.log2(max(stage.lanes, 2))
         cycles = stage.horizontal * levels * _LEVEL_CYCLES
         cycles += stage.placed * (levels + stage.unroll - 1) * _PLACED_CYCLES
@@ -62,7 +66,8 @@ class InstructionModel:
         counts = stage.accesses
         accesses = counts.contiguous + counts.uniform + _MASKED * counts.masked
         spilled = stage.spilled * stage.vectors / stage.unroll
-        moving = (accesses + 2 * spilled) * self._access_us + self._steps_us(stage.far_walks)
+        access_us = self._narrow_access_us if narrow else self._access_us
+        moving = (accesses + 2 * spilled) * access_us + self._steps_us(stage.far_walks)
         longest = max(arithmetic, divider, moving)
         return longest + _PORTS * (arithmetic + divider + moving - longest)
 
@@ -74,12 +79,12 @@ class InstructionModel:
         """Operations that wait for one another."""
         return stage.chain * _LATENCY_CYCLES * self.cycle_us
 
-    def _operations_us(self, stage: StageFeatures) -> tuple[float, float]:
+    def _operations_us(self, stage: StageFeatures, narrow: bool) -> tuple[float, float]:
         """(all but the divider's, the divider's)."""
         arithmetic = divider = 0.0
         for (op_class, dtype), count in stage.operations.items():
-            elements = stage.lanes if op_class in _BY_ELEMENT else self._lanes[dtype]
-            us = count * elements / self._calibration.throughput(op_class, dtype)
+            elements = stage.lanes if op_class in _BY_ELEMENT else self._lanes[dtype] / (1 + narrow)
+            us = count * elements / self._calibration.throughput(op_class, dtype, narrow=narrow)
             if op_class in _DIVIDER:
                 divider += us
             else:

@@ -22,8 +22,8 @@ from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass
-from autofuse.lower.schedule import Schedule
+from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.schedule import PRODUCTS, Schedule
 from autofuse.lower.tile import (
     Buffer,
     Constant,
@@ -42,6 +42,7 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 from autofuse.targets.cpu.codegen.kernel import generate
+from autofuse.targets.cpu.decisions import VECTOR_BITS
 from autofuse.targets.cpu.device.describe import DTYPES
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.entry import NativeProgram
@@ -192,6 +193,19 @@ def _values(type_: TensorType) -> NDArray[Any]:
 
 
 # ---- instructions ------------------------------------------------------------------------------------------------
+
+
+def narrow(probes: Sequence[Probe], bits: int) -> list[Probe]:
+    """The same in vectors of at most `bits` bits."""
+    schedule = Schedule.of({VECTOR_BITS: bits})
+    return [
+        replace(
+            probe,
+            name=f"{probe.name}/narrow",
+            program=replace(probe.program, name=f"{probe.program.name}_narrow", schedule=schedule),
+        )
+        for probe in probes
+    ]
 
 
 def _repeated(name: str, dtype: DType, body: Sequence[Statement], length: int, rounds: int) -> TileProgram:
@@ -383,32 +397,39 @@ FORKS = 8
 # ---- products and overheads --------------------------------------------------------------------------------------
 
 
+THIN_ROWS, THIN_COLUMNS, THIN_DEPTH = 16, 512, 256
+"""Of a product that lays out its right factor for few rows."""
+
+
 def product_probes(workers: int) -> list[Probe]:
-    """Flops per microsecond of large products in one row block per worker."""
+    """Flops per microsecond of large products by BLAS, in one row block per worker."""
     found: list[Probe] = []
     for name, dtype in _FLOATS.items():
         size = 512 if name == "f32" else 384
-        rows, height = size * workers, size
-        i = Symbol("i0", rows)
-        row_block = RowBlock(i, Symbol("row", height), height)
-        buffers = (
-            Buffer("x", TensorType((rows, size), dtype), Space.INPUT),
-            Buffer("w", TensorType((size, size), dtype), Space.INPUT),
-            Buffer("y", TensorType((rows, size), dtype), Space.OUTPUT),
-        )
-        dot = Dot(
-            Matrix("y", of(i) * size, size, 1),
-            Matrix("x", of(i) * size, size, 1),
-            Matrix("w", Affine(), size, 1),
-            height,
-            size,
-            size,
-            dtype,
-        )
-        phase = Phase((i,), (dot,), None, row_block)
-        program = TileProgram(f"probe_blas_{name}", buffers, ((phase,),), Schedule())
-        found.append(Probe(f"blas/{name}", program, 2.0 * rows * size * size, _TOGETHER_US))
+        program = _product(f"probe_blas_{name}", dtype, size * workers, (size, size, size))
+        found.append(Probe(f"blas/{name}", program, 2.0 * size * workers * size * size, _TOGETHER_US))
     return found
+
+
+def thin_probe() -> Probe:
+    """Calls per microsecond of a product by BLAS of few rows."""
+    program = _product("probe_thin", dtypes.F32, THIN_ROWS, (THIN_ROWS, THIN_COLUMNS, THIN_DEPTH))
+    return Probe("thin", program, 1.0)
+
+
+def _product(name: str, dtype: DType, rows: int, shape: tuple[int, int, int]) -> TileProgram:
+    """By BLAS: `rows` rows in blocks; `shape`: rows, columns and depth of a block."""
+    height, columns, depth = shape
+    i = Symbol("i0", rows)
+    buffers = (
+        Buffer("x", TensorType((rows, depth), dtype), Space.INPUT),
+        Buffer("w", TensorType((depth, columns), dtype), Space.INPUT),
+        Buffer("y", TensorType((rows, columns), dtype), Space.OUTPUT),
+    )
+    out, left = Matrix("y", of(i) * columns, columns, 1), Matrix("x", of(i) * depth, depth, 1)
+    dot = Dot(out, left, Matrix("w", Affine(), columns, 1), height, columns, depth, dtype)
+    phase = Phase((i,), (dot,), None, RowBlock(i, Symbol("row", height), height))
+    return TileProgram(name, buffers, ((phase,),), Schedule.of({PRODUCTS: "library"}))
 
 
 def fork_probes(pieces: int) -> list[Probe]:

@@ -400,7 +400,7 @@ class StageWalk:
             serial = links * float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])
             return serial, serial
         if links and (own or self.stage.symbols):
-            return links * float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0
+            return links * max(float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0), 0.0
         return 0.0, 0.0
 
 

@@ -6,7 +6,15 @@ way round, within a factor of two or so; `autofuse calibrate` replaces it by mea
 
 from __future__ import annotations
 
-from autofuse.targets.cpu.device.describe import DTYPES, Calibration, FarStep, Rate, numbers_of_calibrations
+from autofuse.targets.cpu.device.describe import (
+    DTYPES,
+    USUALLY_PACKED_PER_US,
+    Calibration,
+    FarStep,
+    Rate,
+    narrow_of,
+    numbers_of_calibrations,
+)
 
 _CYCLES_PER_US = 2500.0
 _WIDTH = {"f32": 32, "f64": 64}
@@ -54,6 +62,11 @@ def default_calibration(bits: int, cores: int, l3_bytes: int) -> Calibration:
     """Estimates for `cores` cores with vectors of `bits` bits and a last-level cache of `l3_bytes`."""
     l1 = _L1_BYTES_PER_CYCLE_PER_VECTOR_BYTE * (bits / 8) * _CYCLES_PER_US
     l2 = _L2_BYTES_PER_CYCLE * _CYCLES_PER_US
+    elements = {
+        f"{name}/{dtype}": bits / _WIDTH[dtype] / cycles[i] * _CYCLES_PER_US
+        for name, cycles in _CYCLES_PER_VECTOR.items()
+        for i, dtype in enumerate(DTYPES)
+    }
     fma = {dtype: 2 * 2 * (bits / _WIDTH[dtype]) * _CYCLES_PER_US for dtype in DTYPES}
     return Calibration(
         source="defaults",
@@ -71,13 +84,12 @@ def default_calibration(bits: int, cores: int, l3_bytes: int) -> Calibration:
         unhidden=_UNHIDDEN,
         headroom=_HEADROOM,
         fma_flops_per_us=fma,
-        elements_per_us={
-            f"{name}/{dtype}": bits / _WIDTH[dtype] / cycles[i] * _CYCLES_PER_US
-            for name, cycles in _CYCLES_PER_VECTOR.items()
-            for i, dtype in enumerate(DTYPES)
-        },
+        elements_per_us=elements,
+        narrow_elements_per_us=narrow_of(elements),
+        narrow_l1_bytes_per_us=l1 / 2,
         blas_gflops={
             dtype: Rate(fma[dtype] * _BLAS_EFFICIENCY / 1e3, fma[dtype] * _BLAS_EFFICIENCY * cores / 1e3)
             for dtype in DTYPES
         },
+        packed_elements_per_us=USUALLY_PACKED_PER_US,
     )

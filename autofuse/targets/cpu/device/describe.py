@@ -10,7 +10,7 @@ from typing import Any, Literal
 from autofuse.lazydataclass import asdict, dataclass, field, fields, replace
 from autofuse.strictjson import Item
 
-CALIBRATION_VERSION = 3
+CALIBRATION_VERSION = 4
 """Raised when a number below changes its meaning; older files are then measured again."""
 
 OP_CLASSES = (
@@ -86,12 +86,18 @@ class Calibration:
     """Per core: dtype -> flops of independent fused multiply-adds (two flops each)."""
     elements_per_us: Mapping[str, float] = field(hash=False)
     """Per core: `class/dtype`, e.g. `exp/f32` -> elements, operands and results in the first-level cache."""
+    narrow_elements_per_us: Mapping[str, float] = field(hash=False)
+    """The same of vectors half as wide as the widest."""
+    narrow_l1_bytes_per_us: float
+    """Of one thread: copying inside the first-level cache by such vectors."""
     blas_gflops: Mapping[str, Rate] = field(hash=False)
-    """dtype -> a large matrix product, in 1e9 flops per second."""
+    """dtype -> a large matrix product by BLAS, in 1e9 flops per second."""
+    packed_elements_per_us: float
+    """Per core: elements of a factor that BLAS lays out anew before it multiplies."""
 
-    def throughput(self, op_class: str, dtype: str) -> float:
-        """Elements per microsecond and core."""
-        return self.elements_per_us[f"{op_class}/{dtype}"]
+    def throughput(self, op_class: str, dtype: str, *, narrow: bool = False) -> float:
+        """Elements per microsecond and core; `narrow`: in vectors half as wide as the widest."""
+        return (self.narrow_elements_per_us if narrow else self.elements_per_us)[f"{op_class}/{dtype}"]
 
     def of_fewer(self, threads: int) -> Calibration:
         """What it tells of plans that use so many threads, fewer than those that it was measured with."""
@@ -193,6 +199,11 @@ def vector_bits(isa: tuple[str, ...]) -> int:
 
 _TINY = 1e-9
 _MOST_FAR_STEPS = 16
+_AS_FAST_NARROW = frozenset(("divide", "sqrt", "gather", "scatter"))
+_ADDED = frozenset(("narrow_elements_per_us", "narrow_l1_bytes_per_us", "packed_elements_per_us"))
+"""Numbers that the format before did not have."""
+USUALLY_PACKED_PER_US = 1500.0
+"""See `Calibration.packed_elements_per_us`."""
 
 
 def numbers_of_calibrations() -> tuple[str, ...]:
@@ -200,17 +211,42 @@ def numbers_of_calibrations() -> tuple[str, ...]:
     return tuple(sorted(f.name for f in fields(Calibration) if f.name not in ("source", "unmeasured", "headroom")))
 
 
+def narrow_of(elements_per_us: Mapping[str, float]) -> dict[str, float]:
+    """What vectors half as wide do where that was not measured, by what the widest do.
+
+    Elements of some classes take as long in either; of the others, a vector takes as long.
+    """
+    return {
+        name: rate if name.partition("/")[0] in _AS_FAST_NARROW else rate / 2 for name, rate in elements_per_us.items()
+    }
+
+
 def calibration_from(data: Item) -> Calibration:
-    """Read `Calibration.to_json` back; raises the item's error, with the path, for anything unfit."""
-    keys = data.fields(["version", *(f.name for f in fields(Calibration))])
-    version = keys["version"].integer(0, 1 << 30)
-    if version != CALIBRATION_VERSION:
-        keys["version"].fail(f"calibration format {version}, this version reads {CALIBRATION_VERSION}; calibrate again")
+    """Read `Calibration.to_json` back; raises the item's error, with the path, for anything unfit.
+
+    What a calibration of the format before lacks follows from what it has, and is named in `unmeasured`.
+    """
+    every = ["version", *(f.name for f in fields(Calibration))]
+    version = data.fields(("version",), every)["version"]
+    if version.integer(0, 1 << 30) == CALIBRATION_VERSION - 1:
+        return _calibration(data.fields([name for name in every if name not in _ADDED]))
+    if version.value != CALIBRATION_VERSION:
+        version.fail(
+            f"calibration format {version.value}, this version reads {CALIBRATION_VERSION - 1} and "
+            f"{CALIBRATION_VERSION}; calibrate again"
+        )
+    return _calibration(data.fields(every))
+
+
+def _calibration(keys: Mapping[str, Item]) -> Calibration:
     numbers = numbers_of_calibrations()
+    work = [f"{op_class}/{dtype}" for op_class in OP_CLASSES for dtype in DTYPES]
+    elements, l1 = _table(keys["elements_per_us"], work), _rate(keys["l1_bytes_per_us"])
+    unmeasured = {item.choice(*numbers) for item in keys["unmeasured"].items(len(numbers))}
     return Calibration(
         source="measured" if keys["source"].choice("defaults", "measured") == "measured" else "defaults",
-        unmeasured=tuple(item.choice(*numbers) for item in keys["unmeasured"].items(len(numbers))),
-        l1_bytes_per_us=_rate(keys["l1_bytes_per_us"]),
+        unmeasured=tuple(sorted(unmeasured | (_ADDED - keys.keys()))),
+        l1_bytes_per_us=l1,
         l2_bytes_per_us=_rate(keys["l2_bytes_per_us"]),
         l3_bytes_per_us=_rate(keys["l3_bytes_per_us"]),
         dram_bytes_per_us=_rate(keys["dram_bytes_per_us"]),
@@ -221,8 +257,17 @@ def calibration_from(data: Item) -> Calibration:
         unhidden=keys["unhidden"].number(0, 1),
         headroom=keys["headroom"].number(1, 100),
         fma_flops_per_us=_table(keys["fma_flops_per_us"], DTYPES),
-        elements_per_us=_table(keys["elements_per_us"], [f"{c}/{d}" for c in OP_CLASSES for d in DTYPES]),
+        elements_per_us=elements,
+        narrow_elements_per_us=_table(keys["narrow_elements_per_us"], work)
+        if "narrow_elements_per_us" in keys
+        else narrow_of(elements),
+        narrow_l1_bytes_per_us=keys["narrow_l1_bytes_per_us"].number(_TINY)
+        if "narrow_l1_bytes_per_us" in keys
+        else l1.one / 2,
         blas_gflops={name: _rate(item) for name, item in keys["blas_gflops"].fields(DTYPES).items()},
+        packed_elements_per_us=keys["packed_elements_per_us"].number(_TINY)
+        if "packed_elements_per_us" in keys
+        else USUALLY_PACKED_PER_US,
     )
 
 

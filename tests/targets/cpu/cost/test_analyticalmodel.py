@@ -1,6 +1,7 @@
 """The analytical model on an uncalibrated eight-core machine: what must cost more, costs more."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -65,6 +66,22 @@ def test_doubles_cost_more_than_floats():
 def test_a_fused_chain_costs_less_than_its_parts():
     parts = sum(price(elementwise_kernel(1 << 20, (op,))) for op in ("negate", "abs", "floor"))
     assert price(elementwise_kernel(1 << 20, ("negate", "abs", "floor"))) < 0.5 * parts
+
+
+def test_narrow_vectors_cost_what_they_were_measured_to():
+    usual = server(1)
+    rates = {name: rate * (1 if name == "exp/f32" else 0.5) for name, rate in usual.calibration.elements_per_us.items()}
+    numbers = replace(usual.calibration, narrow_elements_per_us=rates)
+    model = AnalyticalCpuModel(usual.with_calibration(numbers))
+
+    def factor(opcode):
+        kernel = elementwise_kernel(1 << 12, (opcode,) * 8)
+        wide, half = (replace(kernel, schedule=cpu_schedule(vector_bits=bits)) for bits in (512, 256))
+        us = model.price([KernelFacts(wide), KernelFacts(half)]).us
+        return us[1] / us[0]
+
+    assert factor("exp") == pytest.approx(1.0, abs=0.1)
+    assert factor("negate") == pytest.approx(2.0, abs=0.2)
 
 
 def test_a_sum_into_one_point_costs_more_than_a_split_one():

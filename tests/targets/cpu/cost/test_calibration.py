@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from autofuse.cost_models.features import DotFeatures
 from autofuse.errors import ArgumentError
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.calibration import (
@@ -13,7 +14,17 @@ from autofuse.targets.cpu.cost.calibration import (
     last_cache_bytes,
     measured_calibration,
 )
-from autofuse.targets.cpu.cost.probes import Estimate, Probe, instruction_probes, run_probes
+from autofuse.targets.cpu.cost.probes import (
+    THIN_COLUMNS,
+    THIN_DEPTH,
+    THIN_ROWS,
+    Estimate,
+    Probe,
+    instruction_probes,
+    narrow,
+    run_probes,
+)
+from autofuse.targets.cpu.decisions import VECTOR_BITS
 from autofuse.targets.cpu.device.calibrationstore import CalibrationStore
 from autofuse.targets.cpu.device.describe import OP_CLASSES
 from autofuse.targets.cpu.device.detect import detect
@@ -39,6 +50,34 @@ def test_what_was_not_measured_keeps_its_default():
     assert found.elements_per_us["exp/f64"] == usual.elements_per_us["exp/f64"]
     assert found.l1_bytes_per_us == usual.l1_bytes_per_us
     assert found.fork_join_us == usual.fork_join_us
+
+
+def test_narrow_vectors_are_measured_by_the_same_kernels():
+    found = {probe.name: probe for probe in narrow(instruction_probes(), 256)}
+    assert {f"{kind}/{dtype}/narrow" for kind in OP_CLASSES for dtype in ("f32", "f64")} <= found.keys()
+    assert {probe.program.schedule[VECTOR_BITS] for probe in found.values()} == {256}
+    assert len({probe.program.name for probe in (*instruction_probes(), *found.values())}) == 2 * len(found)
+
+
+def test_narrow_vectors_that_were_not_measured_are_as_much_slower_as_usual():
+    found = assembled(
+        SERVER, estimates(**{"exp/f32": 120.0, "divide/f32": 30.0, "log/f32/narrow": 7.0, "l1": 9.0}), [8]
+    )
+    narrow_rates = found.narrow_elements_per_us
+    assert [narrow_rates[f"{kind}/f32"] for kind in ("exp", "divide", "log")] == [60.0, 30.0, 7.0]
+    assert found.narrow_l1_bytes_per_us == 4.5
+    assert found.unmeasured == tuple(sorted({*SERVER.calibration.unmeasured} - {"l1_bytes_per_us"}))
+
+
+def test_what_a_thin_product_takes_beside_multiplying_lays_out_its_factors():
+    model = AnalyticalCpuModel(SERVER)
+    dot = DotFeatures(THIN_ROWS, THIN_COLUMNS, THIN_DEPTH, 1, THIN_ROWS, "f32", True, 0.0)
+    elements = THIN_COLUMNS * THIN_DEPTH + 0.9 * THIN_ROWS * THIN_DEPTH
+    us = model.multiplying_us(dot) + 50.0
+    assert assembled(SERVER, estimates(thin=1 / us), [8]).packed_elements_per_us == pytest.approx(elements / 50)
+    # faster than the products that were measured: hardly any of it
+    us = model.multiplying_us(dot) / 2
+    assert assembled(SERVER, estimates(thin=1 / us), [8]).packed_elements_per_us == pytest.approx(elements / us / 0.05)
 
 
 def test_one_core_alone_scales_as_usual():

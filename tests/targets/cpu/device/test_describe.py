@@ -6,7 +6,14 @@ import pytest
 from autofuse.errors import MeasureError
 from autofuse.strictjson import Item
 from autofuse.targets.cpu.device.defaults import default_calibration
-from autofuse.targets.cpu.device.describe import OP_CLASSES, Calibration, CpuDescription, Rate, calibration_from
+from autofuse.targets.cpu.device.describe import (
+    CALIBRATION_VERSION,
+    OP_CLASSES,
+    Calibration,
+    CpuDescription,
+    Rate,
+    calibration_from,
+)
 
 CPU = CpuDescription(
     architecture="x86_64",
@@ -32,6 +39,19 @@ def read(data: object) -> Calibration:
 def test_json_round_trip():
     assert read(json.loads(json.dumps(CPU.calibration.to_json()))) == CPU.calibration
     assert json.loads(json.dumps(CPU.to_json()))["calibration"] == CPU.calibration.to_json()
+
+
+def test_calibrations_of_the_format_before_are_read():
+    data = json.loads(json.dumps(CPU.calibration.to_json())) | {"version": CALIBRATION_VERSION - 1, "unmeasured": []}
+    for name in ("narrow_elements_per_us", "narrow_l1_bytes_per_us", "packed_elements_per_us"):
+        del data[name]
+    found = read(data)
+    assert found.unmeasured == ("narrow_elements_per_us", "narrow_l1_bytes_per_us", "packed_elements_per_us")
+    assert dataclasses.replace(found, unmeasured=CPU.calibration.unmeasured) == CPU.calibration
+    with pytest.raises(MeasureError, match="unknown key 'narrow_l1_bytes_per_us'"):
+        read({**data, "narrow_l1_bytes_per_us": 1.0})
+    with pytest.raises(MeasureError, match="is missing"):
+        read({**data, "version": CALIBRATION_VERSION})
 
 
 @pytest.mark.parametrize(
