@@ -78,13 +78,17 @@ class Balance:
     def note(self, kernels: Iterable[Chosen]) -> None:
         """Count what was chosen."""
         for one in kernels:
-            self.seen.add(one.kernel)
-            if one.schedule:
-                self.swept += 1
-                continue
-            self.default += 1
-            if one.bin is not None:
-                self.bins[one.bin] += 1
+            self.count(one.kernel, one.schedule, one.bin)
+
+    def count(self, kernel: str, schedule: Mapping[str, Any], bin_: int | None) -> None:
+        """Count a kernel under a schedule."""
+        self.seen.add(kernel)
+        if schedule:
+            self.swept += 1
+            return
+        self.default += 1
+        if bin_ is not None:
+            self.bins[bin_] += 1
 
     def takes(self, bin_: int | None) -> bool:
         """Whether a kernel of a bin is wanted."""

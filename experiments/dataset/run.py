@@ -3,7 +3,8 @@
 Programs are made by number (workloads, workloads in other sizes, random ones), kernels are chosen of each so that
 predicted times are log-uniform, and measured in several passes, each in processes of its own. All is kept in a folder
 (--state) as it is made; Ctrl-C, SIGTERM or kill -9 ends it, and the same command carries on. What there is is written
-to --out when it ends, unless by kill -9; --export does only that.
+to --out when it ends, unless by kill -9; --export does only that. A new folder carries on from the --out that there is:
+nothing of it is measured again, and what is measured is added to it, on another day or another machine.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 import numpy as np
+from before import begun_with
 from card import card
 from children import exit_code
 from choosing import Balance, chosen, targets_of
@@ -75,6 +77,7 @@ def collect(options: argparse.Namespace) -> None:
     targets = targets_of(options.backend, find_target)
     settings: Record = {name: getattr(options, name) for name in _SETTINGS}
     here = {**machine(), "device": [target.fingerprint() for target in targets]}
+    begun_with(options.state, options.out)
     with State(options.state, settings, here, targets) as state:
         try:
             if not options.export:
@@ -118,8 +121,7 @@ def _leases(options: argparse.Namespace, targets: Sequence[Target]) -> Generator
 
 
 def _enough(options: argparse.Namespace, state: State) -> bool:
-    records = sum(len(program["kernels"]) for program in state.programs)
-    programs = sum(bool(program["kernels"]) for program in state.programs)
+    records, programs = state.counted
     return records >= options.records and programs >= options.programs
 
 
@@ -127,8 +129,10 @@ def _plan(options: argparse.Namespace, state: State, numbers: Sequence[int]) -> 
     """Choose from the programs of a block beside each other; each knows of those of the blocks before."""
     balance = state.balance()
     sources = {number: source_of(number, options.seed, options.size) for number in numbers}
-    left = WHOLE - sum(program["whole"] for program in state.programs)
-    likely = [number for number, source in sources.items() if source.size == options.size and not source.stretched]
+    left = WHOLE - sum(program["whole"] for program in state.programs) - len(state.before.whole)
+    passed = state.before.passed(options.seed, options.size)
+    fresh = {number: source for number, source in sources.items() if source.name not in passed}
+    likely = [number for number, source in fresh.items() if source.size == options.size and not source.stretched]
     whole = likely[: min(left, _WHOLE_AT_ONCE)]
     context = multiprocessing.get_context("spawn")
     choosers = ProcessPoolExecutor(WORKERS, context, initializer=die_with, initargs=(os.getpid(),))
@@ -137,11 +141,12 @@ def _plan(options: argparse.Namespace, state: State, numbers: Sequence[int]) -> 
             number: choosers.submit(
                 choose, source, options.backend, balance, [options.seed, number], options.kernels, number in whole
             )
-            for number, source in sources.items()
+            for number, source in fresh.items()
         }
         seen = {_key(kernel) for program in state.programs for kernel in program["kernels"]}
+        seen |= {_named(*key) for key in state.before.kernels()}
         for number, source in sources.items():
-            found = _result(tasks[number])
+            found = _result(tasks[number]) if number in tasks else _nothing("was looked at before")
             found["kernels"] = [kernel for kernel in found["kernels"] if _key(kernel) not in seen]
             seen |= {_key(kernel) for kernel in found["kernels"]}
             state.plan(number, source, **found)
@@ -154,11 +159,15 @@ def _result(task: Future[Record]) -> Record:
     try:
         return task.result()
     except BrokenProcessPool as died:
-        return _nothing(died)
+        return _nothing(_told(died))
 
 
 def _key(kernel: Record) -> tuple[str, str, int | None]:
-    return kernel["kernel"], json.dumps(kernel["schedule"], sort_keys=True), kernel["threads"]
+    return _named(kernel["kernel"], kernel["schedule"], kernel["threads"])
+
+
+def _named(kernel: str, schedule: Record, threads: int | None) -> tuple[str, str, int | None]:
+    return kernel, json.dumps(schedule, sort_keys=True), threads
 
 
 def choose(source: Source, backend: str, balance: Balance, seed: Sequence[int], most: int, whole: bool) -> Record:
@@ -168,7 +177,7 @@ def choose(source: Source, backend: str, balance: Balance, seed: Sequence[int], 
         program = made(source)
         kernels, whole = chosen(program, targets, balance, np.random.default_rng(seed), most, whole)
     except (AutofuseError, ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as bad:
-        return _nothing(bad)
+        return _nothing(_told(bad))
     return {
         "kernels": [asdict(kernel) for kernel in kernels],
         "text": program.text,
@@ -178,9 +187,13 @@ def choose(source: Source, backend: str, balance: Balance, seed: Sequence[int], 
     }
 
 
-def _nothing(why: Exception) -> Record:
+def _nothing(why: str) -> Record:
     """That a program gives no kernels."""
-    return {"kernels": [], "text": "", "bytes": 0, "whole": False, "why": f"{type(why).__name__}: {why}"[:300]}
+    return {"kernels": [], "text": "", "bytes": 0, "whole": False, "why": why}
+
+
+def _told(why: Exception) -> str:
+    return f"{type(why).__name__}: {why}"[:300]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from before import Before
 from choosing import BOUNDS, Balance, Chosen, threads_of
 from journal import Journal, Record
 from programs import Source
@@ -38,6 +39,7 @@ class State:
         """Raises ArgumentError where the folder was begun with other settings or on another machine."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.before = Before.of(folder)
         self.journal = Journal(folder / "plan.jsonl")
         self.run = open_run(self.journal, settings, here)
         self._open = ExitStack()
@@ -76,6 +78,7 @@ class State:
     def balance(self) -> Balance:
         """Of what was chosen so far."""
         found = Balance()
+        self.before.note_in(found)
         for record in self.programs:
             found.note(Chosen(**kernel) for kernel in record["kernels"])
         return found
@@ -108,9 +111,16 @@ class State:
             self._ended[threads] |= {(k.kernel, schedule_text(k), n): made.status for k, n, made in here}
 
     def exported(self) -> Iterator[Exported]:
-        """All records."""
+        """All records, those of the file that this carries on from first."""
+        yield from self.before.exported()
         for base in self.bases.values():
             yield from base.exported()
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """(kernels under a schedule that were chosen, programs that they are of), with those of before."""
+        kernels = sum(len(program["kernels"]) for program in self.programs) + len(self.before.seen)
+        return kernels, sum(bool(program["kernels"]) for program in self.programs) + len(self.before.programs)
 
     def write(self, path: Path) -> int:
         """All records in columns; how many."""

@@ -29,7 +29,7 @@ from tests.fixtures.fakecluster import FakeWorker, fake_cluster, sound
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = ROOT / "experiments" / "dataset"
-MODULES = ("card", "choosing", "collect", "programs", "run", "state")
+MODULES = ("before", "card", "choosing", "collect", "programs", "run", "state")
 Study = dict[str, ModuleType]
 
 
@@ -219,6 +219,31 @@ def test_it_carries_on_where_it_was_stopped(study: Study, tmp_path: Path, monkey
     records = [one.record for one in read_columns(options.out)]
     assert {record.uid for record in first} < {record.uid for record in records}
     assert len(records) == sum(kept) == sum(kernel["passes"] for kernel in planned(options.state))
+
+
+@pytest.mark.usefixtures("short")
+def test_another_folder_carries_on_from_the_file(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = options_of(tmp_path, kernels=1)
+    study["run"].collect(options)
+    first, names = seen_in(options.out), {one.program.name for one in seen_in(options.out)}
+    other = options_of(tmp_path, kernels=1, records=len(first) + 1)
+    other.state = tmp_path / "other"
+    study["run"].collect(other)
+    second = seen_in(other.out)
+    assert second[: len(first)] == first
+    assert len(second) > len(first)
+    assert not names & {one.program.name for one in second[len(first) :]}
+    lines = [json.loads(line) for line in (other.state / "plan.jsonl").read_text().splitlines()]
+    assert {line["why"] for line in lines if line.get("name") in names} == {"was looked at before"}
+    # what is there by now is not read again: it is in the folder
+    before = other.out.read_bytes()
+    study["run"].collect(other)
+    assert other.out.read_bytes() == before
+    # a workload that the file knows nothing of is looked at
+    monkeypatch.setattr(study["programs"], "_names", lambda: ["fused_add_sum", "softmax", "cumulative"])
+    passed = study["before"].Before.of(other.state).passed(0, "small")
+    assert names <= passed
+    assert not any(name.startswith("fused_add_sum") for name in passed)
 
 
 def test_another_seed_in_the_same_folder_is_refused(study: Study, tmp_path: Path) -> None:
