@@ -14,6 +14,9 @@ None is better in general, so none is a rule; each has programs that it pays for
   of their own. What the parts share with other readers of the concatenation may be computed twice.
 - `transposes=stored`: what several kernels read across memory lines is transposed once. Costs a pass over memory.
 - `tables=large`: larger tables are computed ahead of time instead of in every call. The plan grows by them.
+- `loops=distributed` (products and reductions of a loop that are on no recurrence are done for all iterations at once,
+  before the loop or behind it): one product in place of many small ones, and what is left may be a kernel. Arrays of
+  all iterations go through memory.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ class Choices:
     """Transposed values that several readers have."""
     tables: Literal["small", "large"] = "small"
     """What is computed from constants ahead of time."""
+    loops: Literal["whole", "distributed"] = "whole"
+    """Products and reductions in loops that no recurrence needs."""
 
     @property
     def label(self) -> str:
@@ -62,6 +67,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "concatenations": ("whole", "parts"),
     "transposes": ("read", "stored"),
     "tables": ("small", "large"),
+    "loops": ("whole", "distributed"),
 }
 """The values of each choice, the default first."""
 

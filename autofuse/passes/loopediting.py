@@ -1,16 +1,19 @@
-"""A loop taken apart, so that passes can change its state, its rows and its body, and put together again."""
+"""A loop taken apart, so that passes can change its state, its rows and its body, and put together again.
+
+`with_loops` has a pass change every loop of a graph, those inside of others first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphbuilder import free_values
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
-from autofuse.ir.substitution import substituted, substituted_node
-from autofuse.lazydataclass import dataclass
+from autofuse.ir.substitution import replaced, substituted, substituted_node
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.passes.editing import new_node
 from autofuse.passes.facts import Facts
 from autofuse.passes.rewriting import Names, live_nodes
@@ -98,9 +101,9 @@ class Loop:
             *(value for node in self.nodes for value in node.outputs),
         }
 
-    def before(self, op: str, *inputs: Value, **attrs: Any) -> Value:
-        """The result of a new node of the enclosing graph, before the loop."""
-        node = new_node(self.names, op, inputs, attrs, location=self.node.location)
+    def before(self, op: str, *inputs: Value, like: Node | None = None, **attrs: Any) -> Value:
+        """The result of a new node of the enclosing graph, before the loop. `like`: whose location it has."""
+        node = new_node(self.names, op, inputs, attrs, location=(like or self.node).location)
         self.move_before(node)
         return node.output
 
@@ -110,9 +113,11 @@ class Loop:
         self.outer.add(node)
         self.changed = True
 
-    def after(self, op: str, *inputs: Value, output: Value | None = None, **attrs: Any) -> Value:
+    def after(
+        self, op: str, *inputs: Value, output: Value | None = None, like: Node | None = None, **attrs: Any
+    ) -> Value:
         """The result of a new node of the enclosing graph, behind the loop. `output`: a result of the loop so far."""
-        node = new_node(self.names, op, inputs, attrs, output, self.node.location)
+        node = new_node(self.names, op, inputs, attrs, output, (like or self.node).location)
         self._after.append(node)
         self.changed = True
         return node.output
@@ -160,6 +165,45 @@ class Loop:
             return Node("while", operands, results, {}, (self.condition, body), self.node.location)
         attrs = {"length": self.length, "carries": len(self.carries), "reverse": self.reverse}
         return Node("scan", operands, results, attrs, (body,), self.node.location)
+
+
+Change = Callable[[Loop, Set[Value]], None]
+"""What a pass does with a loop of which the values in the set are read."""
+_LOOPS = (Role.LOOP, Role.COUNTED_LOOP)
+
+
+def with_loops(graph: Graph, change: Change) -> Graph:
+    """The graph with all of its loops changed; the same object if none was."""
+    return _changed(graph, {}, Names(graph), change) if any(node.regions for node in graph.nodes) else graph
+
+
+def _changed(graph: Graph, outer: Mapping[Value, Value], names: Names, change: Change) -> Graph:
+    """A graph or region. `outer`: what replaces values that it captures."""
+    to = dict(outer)
+    facts = Facts({})
+    nodes: list[Node] = []
+    read = {value for node in graph.nodes for value in reads(node)} | set(graph.outputs)
+    for old in graph.nodes:
+        node = substituted_node(old, to)
+        regions = tuple(_changed(region, {}, names, change) for region in node.regions)
+        if any(new is not before for new, before in zip(regions, node.regions, strict=True)):
+            node = replace(node, regions=regions)
+        made: Sequence[Node] = (node,)
+        if role_of(node) in _LOOPS:
+            loop = Loop(node, facts, names)
+            change(loop, read)
+            if loop.changed:
+                made, results = loop.finish()
+                to.update(results)
+        for one in made:
+            facts.add(one)
+        nodes.extend(made)
+    outputs = replaced(graph.outputs, to)
+    if len(nodes) == len(graph.nodes) and all(a is b for a, b in zip(nodes, graph.nodes, strict=True)):
+        return graph
+    live = live_nodes(nodes, outputs)
+    captures = free_values(graph.inputs, live, outputs) if graph.captures else ()
+    return Graph(graph.name, graph.inputs, tuple(live), outputs, captures)
 
 
 def reads(node: Node) -> Iterable[Value]:

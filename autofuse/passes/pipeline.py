@@ -13,6 +13,7 @@ from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
+from autofuse.passes.distribution import DistributeLoops
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 from autofuse.passes.loops import SimplifyLoops
 from autofuse.passes.movement import SimplifyMovement
@@ -90,6 +91,7 @@ def _chosen_passes(choices: Choices) -> Sequence[Pass]:
         (choices.tables == "large", FoldConstants(LARGE_BYTES)),
         (choices.depths == "apart", SplitDepths()),
         (choices.concatenations == "parts", SplitConcatenations()),
+        (choices.loops == "distributed", DistributeLoops()),
         (choices.steps == "joined", JoinSteps()),
         (choices.columns == "joined", JoinColumns()),
         (choices.columns == "split", SplitColumns()),

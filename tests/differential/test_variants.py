@@ -16,8 +16,8 @@ from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch
 from tests.fixtures.randomplans import random_plan
 
-ALL = Choices("joined", "joined", "apart", "parts", "stored", "large")
-SPLIT = Choices("split", "joined", "apart", "parts", "stored", "large")
+ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed")
+SPLIT = Choices("split", "joined", "apart", "parts", "stored", "large", "distributed")
 
 
 class Motifs(Sketch):
@@ -61,6 +61,18 @@ class Motifs(Sketch):
             keep = self.op("logistic", self.columns(gates, 0, state))
             h = self.op("multiply", keep, self.op("tanh", self.columns(gates, state, 2 * state)))
         return [h]
+
+    def loop(self):
+        """A recurrence, one product of whose iterations is not on it."""
+        steps, batch, features, state = 3, self.size(), self.size(), self.size(5)
+        x = self.arg(f"f32[{steps},{batch},{features}]", "x")
+        w, u = (self.arg(f"f32[{n},{state}]", "w") for n in (features, state))
+        h = self.arg(f"f32[{batch},{state}]", "h")
+        body = Sketch("body", self)
+        given, row = body.arg(f"f32[{batch},{state}]"), body.arg(f"f32[{batch},{features}]")
+        after = body.op("tanh", body.op("add", body.dot(row, w), body.dot(given, u)))
+        regions = [body.finish([after, after])]
+        return self.emit_many("scan", [h, x], regions=regions, length=steps, carries=1, reverse=False)
 
     def joined_depths(self):
         """One product of two inputs."""
@@ -106,6 +118,7 @@ def motifs(seed):
     outputs = [
         *build.heads(biased=seed % 2 == 0),
         *build.recurrence(),
+        *build.loop(),
         *build.joined_depths(),
         *build.joined_reductions(),
     ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autofuse.api.partitioning import drive
 from autofuse.errors import MeasureError
 from autofuse.ir.digest import digest
 from autofuse.ir.interpreter import interpret
@@ -27,9 +28,11 @@ from autofuse.search.variants.variants import (
     price_variants,
     varied,
 )
+from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.counted.nearworker import DeathError
+from autofuse.testing.devices import server
 from autofuse.testing.graphs import random_inputs
-from autofuse.testing.partitions import context_of, identity_here
+from autofuse.testing.partitions import TARGET, context_of, identity_here
 from autofuse.testing.sketches import Sketch, softmax_graph
 from tests.fixtures.benches import CountedBench
 from tests.fixtures.tuning import counted, tuned
@@ -89,6 +92,22 @@ def test_choices_that_help_are_combined():
     assert words[2:] in ([], ["columns=joined,steps=joined"])
     helpful = [variant for variant in found.others[:2] if variant.price_us < found.usual.price_us]
     assert len(words) == 3 or len(helpful) < 2
+
+
+def test_the_product_of_short_iterations_leaves_the_loop():
+    """One row in each, so that the matrix is read again for every one of them."""
+    build = Sketch("cell")
+    h, x = build.arg("f32[1,64]", "h"), build.arg("f32[256,1,1024]")
+    w, u = build.arg("f32[1024,64]", "w"), build.arg("f32[64,64]", "u")
+    body = Sketch("body", build)
+    given, row = body.arg("f32[1,64]"), body.arg("f32[1,1024]")
+    after = body.op("tanh", body.op("add", body.dot(row, w), body.dot(given, u)))
+    region = body.finish([after, after])
+    results = build.emit_many("scan", [h, x], regions=[region], length=256, carries=1, reverse=False)
+    target = CpuTarget(server(2), replace(TARGET.limits, iteration_us=0.1))
+    context = context_of(clean(build.finish(results)), target=target)
+    drive(context, Analytical(), None)
+    assert price_variants(context).predicted().choices.label == "loops=distributed"
 
 
 def test_a_variant_knows_where_it_comes_from_and_computes_the_same():
