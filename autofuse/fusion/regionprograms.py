@@ -6,7 +6,7 @@ each region of its node. They are graphs of the same values as the kernel's: wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.loops import refusal
@@ -27,9 +27,39 @@ class RegionProgram:
 
 
 def control_node(kernel: KernelCandidate) -> Node | None:
-    """The loop or branch that a kernel is, if it is one and computes nothing else."""
+    """The loop or branch that a kernel is, if it is one and computes nothing else.
+
+    What it writes is the results of that, in their own shapes or others, each once.
+    """
     real = [node for node in kernel.nodes if role_of(node).computes]
-    return real[0] if len(real) == 1 and role_of(real[0]).is_control else None
+    if len(real) != 1 or not role_of(real[0]).is_control:
+        return None
+    (node,) = real
+    shapes, behind = reshaped_results(kernel.nodes, node), behind_node(kernel.nodes, node)
+    written = [shapes.get(value, value) for value in kernel.outputs]
+    made = {value for other in behind for value in other.outputs}
+    return node if made.isdisjoint(written) and len(set(written)) == len(written) else None
+
+
+def behind_node(nodes: Sequence[Node], node: Node) -> list[Node]:
+    """The nodes that depend on a node's results."""
+    after, found = set(node.outputs), list[Node]()
+    for other in nodes:
+        if other is not node and not after.isdisjoint(other.inputs):
+            after.update(other.outputs)
+            found.append(other)
+    return found
+
+
+def reshaped_results(nodes: Sequence[Node], node: Node) -> Mapping[Value, Value]:
+    """Values that are a node's results in another shape, and which of them."""
+    found: dict[Value, Value] = {}
+    for other in nodes:
+        if role_of(other) is Role.RESHAPE:
+            source = other.inputs[0]
+            if source in node.outputs or source in found:
+                found[other.output] = found.get(source, source)
+    return found
 
 
 def why_opaque(kernel: KernelCandidate) -> str:
@@ -53,7 +83,8 @@ def region_programs(kernel: KernelCandidate) -> tuple[RegionProgram, ...]:
 
 
 def _before(kernel: KernelCandidate, node: Node) -> RegionProgram:
-    others = [other for other in kernel.nodes if other is not node]
+    behind = behind_node(kernel.nodes, node)
+    others = [other for other in kernel.nodes if other is not node and other not in behind]
     return RegionProgram(_closed(node.name, others, (*kernel.graph.reads(node), *kernel.outputs)))
 
 

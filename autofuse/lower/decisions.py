@@ -16,6 +16,7 @@ from autofuse.lower.schedule import (
     PRODUCTS,
     SIDES,
     SPLIT,
+    TILE_BYTES,
     VECTORISED,
     Decision,
     Schedule,
@@ -57,6 +58,8 @@ class KernelShape:
     reduces: bool
     keeps: bool
     """Whether it keeps values on chip from stage to stage."""
+    reads_around: bool
+    """Whether it reads values that it computes at several positions."""
     largest_output_bytes: int
     parameter_bytes: int
     """Of all buffers in global memory."""
@@ -83,7 +86,8 @@ class KernelShape:
             chooses=any(len(with_rare_sides(stage.body, lambda _: True)) < len(stage.body) for stage in stages),
             settles=any(isinstance(s, Leave) and not s.required for stage in stages for s in stage.body),
             reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
-            keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers),
+            keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers) and not program.reads_around,
+            reads_around=program.reads_around,
             largest_output_bytes=max(outputs, default=0),
             parameter_bytes=sum(buffer.type.nbytes for buffer in program.parameters()),
         )
@@ -107,6 +111,12 @@ class Rule:
     minds more than others what it finds in the caches."""
 
 
+OVERLAPS = Rule(
+    TILE_BYTES,
+    lambda shape: (0, 64 << 10, 128 << 10, 256 << 10, 512 << 10) if shape.reads_around else (),
+    lambda shape: not shape.reads_around,
+)
+"""For targets whose workers have caches for a tile."""
 WALKS = (
     Rule(
         PANEL_ROWS,

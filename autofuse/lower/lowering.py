@@ -17,15 +17,16 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.index import Symbol
 from autofuse.ir.oprecord import ElementwiseOp, Role
 from autofuse.ir.optable import lookup, role_of
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.columntiles import Columns, cut_columns, find_columns, tile_width
 from autofuse.lower.contraction import ContractionBuilder, Pack
 from autofuse.lower.decisions import LOWERING, Decisions
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.finish import finish_phase
+from autofuse.lower.overlapped import TileShape, kept_values, tiled_phase
 from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft, StageDraft
 from autofuse.lower.rewrite import statements
-from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, Schedule
+from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, TILE_BYTES, Schedule
 from autofuse.lower.split import split_reductions
 from autofuse.lower.splitting import BY_SIZE, Splitting
 from autofuse.lower.tile import Buffer, LoweredProgram, OpaqueProgram, Phase, Space, Store, TileProgram
@@ -65,6 +66,8 @@ class Limits:
     """Most scalar values in one phase: recomputation (a stencil of a stencil of ...) can multiply them without end."""
     splitting: Splitting = BY_SIZE
     """Which loops of few grid points are cut into parts, and into how many."""
+    overlaps: bool = False
+    """Whether a worker has caches for tiles of what is read at several positions (`autofuse.lower.overlapped`)."""
     decisions: Decisions = LOWERING
     """What schedules of the target's kernels decide."""
     passes: Callable[[TileProgram], TileProgram] = as_it_is
@@ -102,12 +105,26 @@ def lower(
     if domain is None:
         return _opaque(candidate, name, why_opaque(candidate))
     try:
-        program = _Lowering(candidate, domain, schedule, name, limits).run()
+        program = _lowered(candidate, domain, schedule, name, limits)
     except LegalityError as refused:
         if [node for node in candidate.nodes if role_of(node).computes] != [*filter(is_loop, candidate.nodes)][:1]:
             raise
         return _opaque(candidate, name, str(refused))  # a loop alone can always be run iteration by iteration
     return limits.passes(split_reductions(program, schedule[SPLIT], limits.splitting))
+
+
+def _lowered(candidate: KernelCandidate, domain: Domain, schedule: Schedule, name: str, limits: Limits) -> TileProgram:
+    """In tiles, where the schedule says so or there is too much to compute anew otherwise."""
+    lowering = _Lowering(candidate, domain, schedule, name, limits)
+    kept = kept_values(candidate) if limits.overlaps else ()
+    if not kept:
+        return lowering.run()
+    if not schedule[TILE_BYTES]:
+        try:
+            return replace(lowering.run(), reads_around=True)
+        except LegalityError:
+            pass
+    return lowering.in_tiles(kept)
 
 
 class _Lowering:
@@ -133,6 +150,14 @@ class _Lowering:
         phase, memory = self._tiled(phase, {buffer.name: buffer for buffer in buffers.all})
         launches = (packing, (phase,)) if packing else ((phase,),)
         return TileProgram(self.name, tuple(memory.values()), launches, self.schedule)
+
+    def in_tiles(self, kept: Sequence[Value]) -> TileProgram:
+        """A kernel of tiles that keep some values."""
+        buffers, limits = self._buffers(), self.limits
+        nbytes = min(self.schedule[TILE_BYTES] or limits.scratch_bytes // 2, limits.scratch_bytes)
+        shape = TileShape(nbytes, limits.workers, limits.scalars)
+        phase = tiled_phase(self.candidate, kept, buffers, self.schedule, shape)
+        return TileProgram(self.name, tuple(buffers.all), ((phase,),), self.schedule, reads_around=True)
 
     def _loops(self) -> TileProgram:
         """A kernel of loops with nothing in common: each is a phase of its own."""

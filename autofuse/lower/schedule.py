@@ -148,6 +148,13 @@ EARLY_END: Decision[bool] = Decision(
     "whether a loop ends before its last iteration once nothing changes any more in all elements of a worker; False: to"
     " ask for that in each iteration is spared",
 )
+TILE_BYTES: Decision[int] = Decision(
+    "tile_bytes",
+    0,
+    Range(0, 1 << 30),
+    "most bytes of what a tile keeps of values that are read at several positions, which are computed anew at each"
+    " without tiles; 0: tiles only where that would be too much code",
+)
 SPLIT: Decision[int] = Decision(
     "split",
     0,

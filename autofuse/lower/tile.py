@@ -364,6 +364,9 @@ class Phase:
     row_block: RowBlock | None = None
     sweep: Sweep | None = None
     """Steps that may be taken tile by tile."""
+    tile: Symbol | None = None
+    """A grid symbol that counts tiles of rows, in which stages compute rows of their own and some around them: only the
+    first and the last tiles reach over the edges of arrays."""
 
     def steps_apart(self) -> Iterator[Step]:
         """The steps that are not taken tile by tile."""
@@ -379,6 +382,8 @@ class TileProgram:
     buffers: tuple[Buffer, ...]
     launches: tuple[tuple[Phase, ...], ...]
     schedule: Schedule
+    reads_around: bool = False
+    """Whether it computes values that are read at several positions, which tiles can keep."""
 
     def parameters(self) -> tuple[Buffer, ...]:
         """The global buffers, in the order in which a launcher passes their addresses."""

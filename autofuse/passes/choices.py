@@ -17,6 +17,8 @@ None is better in general, so none is a rule; each has programs that it pays for
 - `loops=distributed` (products and reductions of a loop that are on no recurrence are done for all iterations at once,
   before the loop or behind it): one product in place of many small ones, and what is left may be a kernel. Arrays of
   all iterations go through memory.
+- `unrolled=4` (so many steps of a stencil in each iteration of a loop that a driver runs): a tile of the array goes
+  through them while it is in a core's caches. What tiles need of one another is computed twice.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class Choices:
     """What is computed from constants ahead of time."""
     loops: Literal["whole", "distributed"] = "whole"
     """Products and reductions in loops that no recurrence needs."""
+    unrolled: Literal["1", "2", "4", "8"] = "1"
+    """Iterations of loops of stencils that become one."""
 
     @property
     def label(self) -> str:
@@ -68,6 +72,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "transposes": ("read", "stored"),
     "tables": ("small", "large"),
     "loops": ("whole", "distributed"),
+    "unrolled": ("1", "2", "4", "8"),
 }
 """The values of each choice, the default first."""
 

@@ -69,11 +69,14 @@ class Loop:
         self.condition: Graph | None = None
         self.length: int | None = None
         self.reverse = False
+        self.unrolled: int | None = None
+        """Iterations of the program that are one here, if a pass has joined some."""
         count = len(node.inputs)
         if role_of(node) is Role.LOOP:
             self.condition = node.regions[0]
         else:
             self.length, count, self.reverse = (node.attrs[key] for key in ("length", "carries", "reverse"))
+            self.unrolled = node.attrs.get("unrolled")
         parts = zip(node.inputs, body.inputs, body.outputs, node.outputs, strict=False)
         self.carries = [Carry(*part) for part, _ in zip(parts, range(count), strict=False)]
         for carry, tested in zip(self.carries, self.condition.inputs if self.condition else (), strict=False):
@@ -118,9 +121,13 @@ class Loop:
     ) -> Value:
         """The result of a new node of the enclosing graph, behind the loop. `output`: a result of the loop so far."""
         node = new_node(self.names, op, inputs, attrs, output, (like or self.node).location)
+        self.put_after(node)
+        return node.output
+
+    def put_after(self, node: Node) -> None:
+        """Compute a node behind the loop."""
         self._after.append(node)
         self.changed = True
-        return node.output
 
     def inside(self, op: str, *inputs: Value, like: Node, **attrs: Any) -> Value:
         """The result of a new node of the body, before its other nodes: it reads what no node of the body makes."""
@@ -163,7 +170,9 @@ class Loop:
         results = (*(carry.last for carry in self.carries), *(stack.stacked for stack in self.stacks))
         if self.condition is not None:
             return Node("while", operands, results, {}, (self.condition, body), self.node.location)
-        attrs = {"length": self.length, "carries": len(self.carries), "reverse": self.reverse}
+        attrs: dict[str, Any] = {"length": self.length, "carries": len(self.carries), "reverse": self.reverse}
+        if self.unrolled is not None:
+            attrs["unrolled"] = self.unrolled
         return Node("scan", operands, results, attrs, (body,), self.node.location)
 
 

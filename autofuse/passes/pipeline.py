@@ -25,6 +25,7 @@ from autofuse.passes.reductionrules import SimplifyReductions
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
 from autofuse.passes.transposedcopies import StoreTransposes
+from autofuse.passes.unrolling import UnrollLoops
 
 Numerics = Literal["strict", "fast"]
 
@@ -71,6 +72,8 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
     graph = _settled(graph, passes_for(numerics))
     if choices != DEFAULT:
         graph = _settled(graph, passes_for(numerics, choices))
+    if choices.unrolled != DEFAULT.unrolled:
+        graph = _settled(_checked(_unrolling(choices), graph), passes_for(numerics, choices))
     if choices.transposes == "stored":
         graph = _checked(StoreTransposes(), graph)
     if numerics == "fast":
@@ -81,8 +84,14 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
 
 def can_change(graph: Graph, choices: Choices) -> bool:
     """Whether there is anything in a cleaned-up graph that these choices are about. Much cheaper than making them."""
-    last = (StoreTransposes(),) if choices.transposes == "stored" else ()
+    last: list[Pass] = [StoreTransposes()] if choices.transposes == "stored" else []
+    if choices.unrolled != DEFAULT.unrolled:
+        last.append(_unrolling(choices))
     return any(step.apply(graph) is not graph for step in (*_chosen_passes(choices), *last))
+
+
+def _unrolling(choices: Choices) -> Pass:
+    return UnrollLoops(int(choices.unrolled))
 
 
 def _chosen_passes(choices: Choices) -> Sequence[Pass]:

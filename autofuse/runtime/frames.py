@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from autofuse.fusion.regionprograms import reshaped_results
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -92,7 +93,10 @@ class _Builder:
         assert isinstance(kernel.program, OpaqueProgram)
         node = control_node_of(kernel.program.graph)
         self.node, self.overwritten = node, overwritten
-        self.written = set(kernel.writes)
+        shapes = reshaped_results(kernel.program.graph.nodes, node)
+        self.arrays = {shapes[value]: value for value in kernel.writes if value in shapes}
+        """Results that are written in another shape."""
+        self.written = {*kernel.writes, *self.arrays}
         self.programs = [region.program.graph for region in kernel.regions]
         self.pointers: list[Pointer] = []
         self.copies: list[list[Copy]] = [[] for _ in self.programs]
@@ -114,7 +118,8 @@ class _Builder:
         self.places[0].update((value, self._fixed[value]) for value in self.programs[0].outputs)
 
     def pointer(self, home: Home, offset: int = 0, step: int = 0) -> int:
-        self.pointers.append(Pointer(home, offset, step))
+        array = self.arrays.get(home, home) if isinstance(home, Value) else home
+        self.pointers.append(Pointer(array, offset, step))
         return len(self.pointers) - 1
 
     def own(self, nbytes: int) -> int:

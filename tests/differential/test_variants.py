@@ -16,8 +16,8 @@ from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch
 from tests.fixtures.randomplans import random_plan
 
-ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed")
-SPLIT = Choices("split", "joined", "apart", "parts", "stored", "large", "distributed")
+ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed", "4")
+SPLIT = Choices("split", "joined", "apart", "parts", "stored", "large", "distributed", "4")
 
 
 class Motifs(Sketch):
@@ -74,6 +74,18 @@ class Motifs(Sketch):
         regions = [body.finish([after, after])]
         return self.emit_many("scan", [h, x], regions=regions, length=steps, carries=1, reverse=False)
 
+    def stencil(self):
+        """Steps that read neighbours."""
+        u = self.arg("f32[80,3]", "u")
+        body = Sketch("body", self)
+        given = body.arg("f32[80,3]")
+        zero = body.constant(np.array(0, np.float32))
+        edges = {"edge_padding_high": (0, 0), "interior_padding": (0, 0)}
+        low = body.op("pad", given, zero, edge_padding_low=(1, 0), **{**edges, "edge_padding_high": (-1, 0)})
+        high = body.op("pad", given, zero, edge_padding_low=(-1, 0), **{**edges, "edge_padding_high": (1, 0)})
+        after = body.op("tanh", body.op("subtract", body.op("add", low, high), given))
+        return self.emit_many("scan", [u], regions=[body.finish([after])], length=19, carries=1, reverse=False)
+
     def joined_depths(self):
         """One product of two inputs."""
         h = self.arg(f"f32[{self.rows},{self.size()}]", "h")
@@ -119,6 +131,7 @@ def motifs(seed):
         *build.heads(biased=seed % 2 == 0),
         *build.recurrence(),
         *build.loop(),
+        *build.stencil(),
         *build.joined_depths(),
         *build.joined_reductions(),
     ]

@@ -29,7 +29,7 @@ from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.rareops import ALL_FAMILIES
 
 ALONE = alternatives()
-ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed")
+ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed", "4")
 PAIRS = [one.joined_with(other) for one, other in combinations(ALONE, 2)]
 CHOSEN = (
     *(SplitDepths(), SplitColumns(), SplitConcatenations(), JoinSteps(), JoinColumns()),

@@ -118,6 +118,7 @@ OPS = (
             "length": AttrSpec("int", "number of iterations, at least 1"),
             "carries": AttrSpec("int", "operands, and results, that are state"),
             "reverse": AttrSpec("bool", "whether the last row comes first"),
+            "unrolled": AttrSpec("int", "iterations of the program that are one, if some were joined", optional=True),
         },
     ),
     OpDef(

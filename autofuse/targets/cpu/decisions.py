@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.lower.decisions import KEEPS, WALKS, Decisions, KernelShape, Rule
+from autofuse.lower.decisions import KEEPS, OVERLAPS, WALKS, Decisions, KernelShape, Rule
 from autofuse.lower.schedule import Decision, Options, Range, Schedule, Value
 
 VECTOR_BITS: Decision[int] = Decision(
@@ -38,6 +38,7 @@ def cpu_decisions(vector_bits: int = WIDE_BITS) -> Decisions:
             Rule(UNROLL, lambda shape: (1, 2, 4, 8) if shape.staged else ()),
             Rule(VECTOR_BITS, lambda shape: _widths(vector_bits) if shape.staged else ()),
             Rule(STREAM_STORES, _streams, contextual=True),
+            OVERLAPS,
             *KEEPS,
         )
     )

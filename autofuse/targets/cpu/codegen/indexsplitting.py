@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.ir.pieces import Condition
 from autofuse.lower.tile import Stage, Test
@@ -29,10 +30,18 @@ def whole(symbol: Symbol) -> Segments:
     return ((0, symbol.extent),) if symbol.extent else ()
 
 
-def all_segments(stages: Iterable[Stage], candidates: Sequence[Symbol]) -> dict[Symbol, Segments]:
-    """How conditions that depend on one of the candidates alone would split their loops; whole ones are absent."""
+def all_segments(
+    stages: Iterable[Stage], candidates: Sequence[Symbol], tile: Symbol | None = None
+) -> dict[Symbol, Segments]:
+    """How conditions that depend on one of the candidates alone would split their loops; whole ones are absent.
+
+    `tile`: the candidate that counts tiles, if one does. It is split where conditions on positions in tiles begin and
+    cease to hold in all of the tile.
+    """
     conditions = [c for stage in stages for s in stage.body if isinstance(s, Test) for c in s.conditions]
     cuts = {symbol: _cuts(symbol, conditions) for symbol in candidates}
+    if tile is not None:
+        cuts[tile] = sorted({*cuts[tile], *_whole_tiles(tile, conditions)})
     return {
         symbol: tuple(zip((0, *points), (*points, symbol.extent), strict=True))
         for symbol, points in cuts.items()
@@ -67,6 +76,18 @@ def _cuts(symbol: Symbol, conditions: Iterable[Condition]) -> list[int]:
             for limit in (condition.lo, condition.hi):
                 found.add(_first_beyond(coefficient, limit - condition.value.constant))
     return sorted(point for point in found if 0 < point < symbol.extent)
+
+
+def _whole_tiles(tile: Symbol, conditions: Iterable[Condition]) -> Iterator[int]:
+    """The first tile in all of which a condition on a tile and a position in it holds, and the first behind these."""
+    for condition in conditions:
+        coefficient = condition.value.coefficient(tile)
+        if coefficient > 0 and len(condition.value.terms) > 1:
+            least, greatest = index.bounds(condition.value - index.of(tile) * coefficient)
+            for limit in (condition.lo - least, condition.hi - greatest):
+                found = _first_beyond(coefficient, limit)
+                if 0 < found < tile.extent:
+                    yield found
 
 
 def _first_beyond(coefficient: int, limit: int) -> int:

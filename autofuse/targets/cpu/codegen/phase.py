@@ -80,7 +80,7 @@ class _Points:
             for stage in stages:
                 self.nest.write(stage, [point])
 
-        write_variants(self.fn, self.phase.grid, stages, group, inside)
+        write_variants(self.fn, self.phase.grid, stages, group, inside, tile=self.phase.tile)
 
     def _row_block(self, at: At, row_blocks: Symbol) -> None:
         row_block = self.phase.row_block

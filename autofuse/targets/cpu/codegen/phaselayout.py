@@ -40,6 +40,8 @@ class Layout:
     """Blocks worth handing to another worker."""
     tasks: float
     """All blocks, in work worth handing to another worker."""
+    tiles: Symbol | None = None
+    """The grid symbol that counts tiles of rows, if one does."""
 
     @property
     def copies(self) -> int:
@@ -62,7 +64,7 @@ def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
     tile, blocks, block_ns = _blocks(phase, (lanes, unroll), transpose, task_ns, widths)
     task_blocks = max(1, round(task_ns / max(block_ns, 1.0)))
     tasks = max(blocks / task_blocks, blocks * block_ns / max(task_ns, 1.0))
-    return Layout(lanes, unroll, strip, transpose, tile, blocks, task_blocks, tasks)
+    return Layout(lanes, unroll, strip, transpose, tile, blocks, task_blocks, tasks, phase.tile)
 
 
 def used_buffers(phase: Phase) -> frozenset[str]:

@@ -22,12 +22,14 @@ def write_variants(
     group: Group,
     inside: Inside,
     copies_inside: int = 1,
+    tile: Symbol | None = None,
 ) -> None:
     """`inside`, chosen by branches on where the grid point lies; `copies_inside` times it copies the stages itself.
 
+    `tile`: the symbol that counts tiles of rows, if one does.
     Where there are too many ways: once for the most frequent one, and once for all others, with masks.
     """
-    planned = all_segments(stages, symbols)
+    planned = all_segments(stages, symbols, tile)
     copies = math.prod(len(parts) for parts in planned.values()) * copies_inside
     if copies <= copies_allowed(stages):
         _each(fn, planned, group, inside)

@@ -102,7 +102,7 @@ class StageWalk:
         self._counts = _Counts()
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
         self._static = all(not isinstance(s, Test) for s in stage.body)
-        self._needed = {} if self._static else _needed_shares(stage.body)
+        self._needed = {} if self._static else _needed_shares(stage.body, layout.tiles)
         known = {number for number, scalar in scalars.items() if scalar.varying}
         self._varying = varying_scalars(stage, known, self.nest.vectorised) if stage.before else frozenset[int]()
         for statement in stage.body:
@@ -240,7 +240,7 @@ class StageWalk:
             inner, lanes_differ = self._dependence(condition.value)
             depth, varying = max(depth, inner), varying or lanes_differ
             share *= _share(condition)
-        cut = _is_cut(test)
+        cut = _is_cut(test, self.layout.tiles)
         if not cut:
             self._counts.operate("integer", dtypes.I32, 2 * len(conditions) * self._times(depth, varying))
         self._define(result, Scalar(depth, varying, dtypes.BOOL, share, cut))
@@ -432,9 +432,9 @@ def _mapped(statement: Map, operands: list[Scalar], depth: int, varying: bool) -
     return Scalar(depth, varying, statement.dtype, share, all(o.cut for o in operands))
 
 
-def _needed_shares(body: tuple[Statement, ...]) -> dict[int, float]:
+def _needed_shares(body: tuple[Statement, ...], tiles: Symbol | None) -> dict[int, float]:
     """For each scalar the share of iterations that need it, where loops are cut at the conditions that choose."""
-    shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and _is_cut(s)}
+    shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and _is_cut(s, tiles)}
     needed: dict[int, float] = {}
     for statement in reversed(body):
         share = 1.0 if isinstance(statement, Effect) else needed.get(statement.result, 0.0)
@@ -448,9 +448,12 @@ def _needed_shares(body: tuple[Statement, ...]) -> dict[int, float]:
     return needed
 
 
-def _is_cut(test: Test) -> bool:
-    """Whether the loops are cut where the test changes: each condition hangs on one symbol."""
-    return all(len(c.value.terms) <= 1 and c.multiple == 1 for c in test.conditions)
+def _is_cut(test: Test, tiles: Symbol | None) -> bool:
+    """Whether the loops are cut where the test changes: each condition hangs on one symbol, or on a row of a tile."""
+    return all(
+        c.multiple == 1 and (len(c.value.terms) <= 1 or (tiles is not None and c.value.coefficient(tiles) != 0))
+        for c in test.conditions
+    )
 
 
 def _converts(source: DType, target: DType) -> bool:

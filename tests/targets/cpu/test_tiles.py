@@ -1,0 +1,66 @@
+"""Generated code of overlapped tiles: the interior without masks, edges with them, the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autofuse.errors import AutofuseError, LegalityError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.ir.interpreter import interpret
+from autofuse.lazydataclass import replace
+from autofuse.lower.overlapped import kept_values
+from autofuse.measurement.checks import poisoned
+from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.runners import CpuRunner, cpu_runners
+from autofuse.testing.fusions import LIMITS, kernel_inputs
+from tests.fixtures.stencils import random_chain
+from tests.lower.test_overlapped import heat, kernel_of
+
+TILES = replace(LIMITS, overlaps=True)
+
+
+def check(kernel: KernelCandidate, arrays: tuple[object, ...], **decisions: int) -> bool:
+    """Whether there is such a kernel; then it gives the bits of the one without tiles, wherever it writes."""
+    schedules = [cpu_schedule(**decisions), cpu_schedule(unroll=decisions.get("unroll", 4))]
+    tiled, plain = cpu_runners(kernel, schedules, TILES, 2)
+    if isinstance(tiled, LegalityError):
+        return False
+    found, whole = (run(runner, kernel, arrays) for runner in (tiled, plain))
+    for one, other, right in zip(found, whole, interpret(kernel.graph, *arrays), strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-6)  # tanh of vectors
+    return True
+
+
+def run(runner: CpuRunner | AutofuseError, kernel: KernelCandidate, arrays: tuple[object, ...]) -> list[object]:
+    if isinstance(runner, AutofuseError):
+        raise runner
+    outs = [poisoned(value.type.shape, value.type.dtype) for value in kernel.outputs]
+    assert runner.run_into(kernel_inputs(kernel, arrays), outs)
+    return outs
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(40, 33), (35, 7), (64, 32)])
+def test_steps_of_a_stencil(rows, columns):
+    u = np.random.default_rng(1).standard_normal((rows, columns))
+    assert check(kernel_of(heat(3), u), (u,), tile_bytes=60 * columns * 8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_stencils(seed):
+    function, arrays = random_chain(seed)
+    kernel = kernel_of(function, *arrays)
+    if kept_values(kernel):
+        check(kernel, arrays, tile_bytes=(600, 1500, 4000)[seed % 3], unroll=1 + seed % 4)
+
+
+@pytest.mark.slow
+def test_many_random_stencils():
+    done = 0
+    for seed in range(100, 250):
+        function, arrays = random_chain(seed)
+        kernel = kernel_of(function, *arrays)
+        if kept_values(kernel):
+            done += check(kernel, arrays, tile_bytes=(600, 1500, 4000)[seed % 3], unroll=1 + seed % 4)
+    assert done > 40
