@@ -64,6 +64,13 @@ def _online(shape: KernelShape) -> tuple[str, ...]:
     return ("auto", "off") if shape.rescales else ()
 
 
+def _split(shape: KernelShape) -> tuple[int, ...]:
+    """A sweep's axis is cut as a long loop is."""
+    if shape.sweeps:
+        return (0, 1, 2, 4, 8, 16)
+    return (0, 1, 4, 8, 32, 128, 512) if shape.reduces and not shape.in_row_blocks else ()
+
+
 _TILES = ("128x128", "128x64", "64x64", "32x128", "32x64")
 
 CUDA_DECISIONS = Decisions(
@@ -93,7 +100,7 @@ CUDA_DECISIONS = Decisions(
         *(rule for rule in KEEPS if rule.decision is not SPLIT),
         Rule(
             SPLIT,
-            lambda shape: (0, 1, 4, 8, 32, 128, 512) if shape.reduces and not shape.in_row_blocks else (),
+            _split,
             lambda shape: not shape.reduces,
         ),
     )

@@ -48,6 +48,7 @@ from tests.fixtures.attentions import (
     turned,
     turned_queries,
     unnormalised,
+    with_least,
     with_statistics,
 )
 
@@ -110,6 +111,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (normal(40, 24), normal(24, 16), normal(70, 16), normal(70, 16), normal(16, 33)),
     ),
     "f64": (attention, heads(1, 40, 70, 16, F64)),
+    "with_least": (with_least, heads(2, 30, 100, 16)),
+    "f16_one_row": (attention, heads(3, 1, 300, 64, np.float16)),
     "large": (attention, tuple(30 * array for array in heads(1, 40, 130, 16))),
 }
 for _name, _dtype in HALF.items():
@@ -135,18 +138,51 @@ for _name, _dtype in HALF.items():
         ),
         f"{_name}_masked": (masked, (*heads(2, 40, 130, 16, _dtype), hidden(40, 130).astype(_dtype))),
     }
-SHORT = ("one_key", "one_row", "f16_one", "bf16_one")
-"""Without a loop over rows or keys there is nothing to sweep."""
+SHORT = ("one_key", "f16_one", "bf16_one")
+"""Without a loop over keys there is nothing to sweep."""
 SIZES = ("128x64", "128x32", "64x64", "48x32", "16x64", "16x32")
 SIZED = {f"{name}_{size}": (name, size) for name in ("plain", "f16", "causal") for size in SIZES}
+SPLIT = {
+    "plain": 2,
+    "one_row": 3,
+    "many_keys": 7,
+    "f16": 2,
+    "f16_one_row": 4,
+    "causal": 2,
+    "masked": 3,
+    "f16_wide": 3,
+    "bf16_wide": 2,
+    "turned": 2,
+    "turned_queries": 3,
+    "dropout": 4,
+    "dropped_before": 5,
+    "chosen_by_scores": 2,
+    "unnormalised": 3,
+    "with_statistics": 2,
+    "with_least": 2,
+    "biased": 2,
+    "grouped": 3,
+    "repeated": 2,
+    "f64": 2,
+    "large": 4,
+    "f16_masked": 4,
+    "f16_dropout": 3,
+    "merged": 2,
+}
+"""Cases whose axis is cut into so many parts."""
+SPLITS = {f"{name}_split": name for name in SPLIT}
 OLD = {f"{name}_old": name for name in ("plain", "f16")}
+
+
+QUICK_SPLITS = ("one_row_split", "f16_split", "masked_split", "dropout_split", "with_statistics_split")
 
 
 def is_exhaustive(name: str) -> bool:
     """bf16 is f16's code with another type, and a size is seen on one program."""
-    return (name in SIZED and name not in ("plain_128x32", "plain_48x32", "f16_64x64", "causal_16x32")) or (
-        name.startswith("bf16_") and name not in ("bf16_odd", "bf16_in_f32")
+    seldom = (name in SIZED and name not in ("plain_128x32", "plain_48x32", "f16_64x64", "causal_16x32")) or (
+        name in SPLITS and name not in QUICK_SPLITS
     )
+    return seldom or (name.startswith("bf16_") and name not in ("bf16_odd", "bf16_in_f32"))
 
 
 def parametrised(names: Iterable[str]) -> list[Any]:
@@ -156,6 +192,9 @@ def parametrised(names: Iterable[str]) -> list[Any]:
 @cache
 def program(name: str) -> TileProgram:
     """The program of a case."""
+    if name in SPLITS:
+        fn, args = CASES[SPLITS[name]]
+        return program_of(fn, *args, schedule=cuda_schedule(online="16x32", split=SPLIT[SPLITS[name]]))
     case, size = SIZED.get(name, (name, "auto"))
     fn, args = CASES[case]
     return program_of(fn, *args, schedule=cuda_schedule(online=size) if name in SIZED else Schedule())
@@ -169,7 +208,7 @@ def kernel_of(name: str) -> CudaKernel:
 @cache
 def module(exhaustive: bool) -> SimtModule:
     """Kernels that are always run, or the others, compiled together."""
-    names = [name for name in (*CASES, *SIZED, *OLD) if is_exhaustive(name) == exhaustive]
+    names = [name for name in (*CASES, *SIZED, *SPLITS, *OLD) if is_exhaustive(name) == exhaustive]
     return SimtModule([kernel_of(name) for name in names], races=True)
 
 
@@ -177,7 +216,7 @@ def case_of(name: str) -> str:
     return next(case for case in sorted(CASES, key=len, reverse=True) if name == case or name.startswith(f"{case}_"))
 
 
-@pytest.mark.parametrize("name", parametrised((*CASES, *SIZED, *OLD)))
+@pytest.mark.parametrize("name", parametrised((*CASES, *SIZED, *SPLITS, *OLD)))
 def test_answers_are_right(name: str) -> None:
     kernel = kernel_of(name)
     fn, args = CASES[case_of(name)]
@@ -199,9 +238,9 @@ def test_answers_are_right(name: str) -> None:
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("name", parametrised(CASES))
+@pytest.mark.parametrize("name", parametrised((*CASES, *SPLITS)))
 def test_the_steps_mean_what_they_did(name: str) -> None:
-    fn, args = CASES[name]
+    fn, args = CASES[case_of(name)]
     steps, graph = program(name), af.trace(fn, *args)
     assert is_swept(steps) == (name not in SHORT)
     given = dict(zip((value.name for value in graph.inputs), args, strict=True))
@@ -315,7 +354,7 @@ def test_a_schedule_says_whether_and_how() -> None:
     (known,) = [values for decision, values in CUDA_DECISIONS.choices(default).items() if decision.name == "online"]
     assert {"auto", "off", "128x64"} <= set(known)
     assert not is_swept(program_of(fn, *args, schedule=cuda_schedule(online="off")))
-    (phase,) = program_of(fn, *args, schedule=cuda_schedule(online="48x32")).phases()
+    (phase,) = program_of(fn, *args, schedule=cuda_schedule(online="48x32", split=1)).phases()
     assert phase.row_block is not None
     assert phase.sweep is not None
     assert (phase.row_block.size, phase.sweep.tile) == (48, 32)
@@ -342,8 +381,8 @@ def offered(program: TileProgram) -> set[str]:
 
 
 def test_what_changes_nothing_in_a_sweep_is_not_offered() -> None:
-    assert offered(program("plain")) == offered(program("f16")) == {"online", "placement"}
-    assert offered(program("f16_between_products")) == {"online", "placement", "stages", "pack_bytes"}
+    assert offered(program("plain")) == offered(program("f16")) == {"online", "placement", "split"}
+    assert offered(program("f16_between_products")) == {"online", "placement", "split", "stages", "pack_bytes"}
     fn, args = CASES["plain"]
     whole = program_of(fn, *args, schedule=cuda_schedule(online="off"))
     assert {"tile", "panel_rows", "threads"} <= offered(whole)

@@ -16,7 +16,7 @@ from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import statements
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.schedule import SPLIT, Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Store
 from autofuse.targets.cuda.codegen.access import words
 from autofuse.targets.cuda.codegen.producttiles import (
@@ -40,8 +40,6 @@ TILES = (64, 32)
 """Elements of the axis in a tile."""
 HEIGHTS = tuple(range(ROWS[0], 0, -SIDE))
 """Rows of a block, where its rows are lines of the left operand."""
-MOST_WIDTH = 256
-"""Of both products: a wider one leaves no registers, or no shared memory."""
 _MOST_WORDS = 160
 """Registers of a thread for scores, sums and what is read beside them; with more, ptxas spills."""
 _SWIZZLED = 8
@@ -53,6 +51,22 @@ _WEIGHT_CLOCKS = 24.0 / 128.0
 """For an element of the scores: instructions of a mask, an exponential and a sum, 128 of which end at once."""
 _TILE_CLOCKS = 200.0
 """For two barriers, and what a row keeps."""
+_WAIT_CLOCKS = 1400.0
+"""Until both tiles of a step have come from memory: no block goes on before."""
+_SCHEDULERS = 4.0
+"""Of a multiprocessor: fewer warps do not keep its units busy."""
+_COMBINE_CLOCKS = 5000.0
+"""Of a launch that combines parts: to start one, and to wait for memory twice."""
+_PART_CLOCKS = 8.0 / 32.0
+"""Of a multiprocessor, for an element of a part's result, which is written and read: 8 bytes."""
+_DOUBT = 1.1
+"""Two launches must be so much better than one by these clocks."""
+_PIECE_CLOCKS = 100.0
+"""For a part, whatever it has: what a row has of it is read one after another."""
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Of the axis, each of which a block may take."""
+_MOST_PARTS = 64
+"""That a row is combined from: each is a few instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,8 @@ class SweepSize:
     """Of a block."""
     tile: int
     """Elements of the axis."""
+    chunk: int = 0
+    """Elements of the axis in a part, each of which is a block's; 0: it is not cut into parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +221,15 @@ def choose_sweep(
     others: int,
     schedule: Schedule,
     arch: str,
+    *,
+    splits: bool,
 ) -> SweepSize | None:
     """How a sweep is cut; None where it should not be one, or where a block has no space for it.
 
-    `extent`: of all rows. `others`: sweeps of the same kind beside it.
+    `extent`: of all rows. `others`: sweeps of the same kind beside it. `splits`: whether the axis may be cut.
     """
     asked = schedule[ONLINE]
-    if asked == "off" or not compute_dtype(scores).is_float or max(scores.depth, product.columns) > MOST_WIDTH:
+    if asked == "off" or not compute_dtype(scores).is_float:
         return None
     heights = HEIGHTS if scores.lhs.column_stride == 1 else ROWS
     sizes = [SweepSize(rows, tile) for rows in heights for tile in TILES]
@@ -219,11 +237,31 @@ def choose_sweep(
         rows, tile = map(int, asked.split("x"))
         sizes = [SweepSize(rows, tile)]
     shapes = {size: sweep_shape(scores, product, buffers, arch, min(size.rows, extent), size.tile) for size in sizes}
-    fitting = [(size, shape) for size, shape in shapes.items() if _fits(shape, scores, product, buffers, arch)]
+    fitting = [
+        (replace(size, chunk=chunk), shape)
+        for size, shape in shapes.items()
+        if _fits(shape, scores, product, buffers, arch)
+        for chunk in _chunks(scores.columns, size.tile, schedule[SPLIT] if splits else 1)
+        if not chunk or schedule[SPLIT] or _are_held(size, chunk, shape, scores, extent, others, arch)
+    ]
     if not fitting:
         return None
     size, _ = min(fitting, key=lambda one: _clocks(*one, scores, extent, others))
     return replace(size, rows=min(size.rows, extent))
+
+
+def _chunks(columns: int, tile: int, asked: int) -> list[int]:
+    """Elements of a part, in whole tiles; 0 for all. `asked`: so many parts; 0: as many as may pay."""
+    tiles = -(-columns // tile)
+    wanted = (min(asked, _MOST_PARTS),) if asked else _PARTS
+    chunks = dict.fromkeys(-(-tiles // parts) * tile for parts in wanted)
+    return [chunk if chunk < columns else 0 for chunk in chunks]
+
+
+def _are_held(size: SweepSize, chunk: int, shape: SweepShape, scores: Dot, extent: int, others: int, arch: str) -> bool:
+    """Whether all parts run at the same time: more of them only wait for one another."""
+    blocks = others * -(-extent // min(size.rows, extent)) * -(-scores.columns // chunk)
+    return blocks <= BUSY * (shared_bytes_per_block(arch) // shape.nbytes(0))
 
 
 def _fits(shape: SweepShape, scores: Dot, product: Dot, buffers: Mapping[str, Buffer], arch: str) -> bool:
@@ -247,7 +285,8 @@ def _rate(shape: TileShape) -> float:
 
 def _clocks(size: SweepSize, shape: SweepShape, scores: Dot, extent: int, others: int) -> float:
     """Of a multiprocessor, for all blocks that it gets: products of whole tiles, and a round's start for each tile."""
-    tiles = -(-scores.columns // size.tile)
+    chunk = size.chunk or scores.columns
+    tiles, parts = -(-chunk // size.tile), -(-scores.columns // chunk)
     high, widths = shape.scores.rows, (shape.scores.depth, shape.product.columns)
     both = zip(widths, (shape.scores, shape.product), strict=True)
     multiplied = high * size.tile * sum(width / _rate(kind) for width, kind in both)
@@ -256,5 +295,13 @@ def _clocks(size: SweepSize, shape: SweepShape, scores: Dot, extent: int, others
         read += WARPS * (max(1.0, high / COLUMNS[1]) + widths[1] / 32) * size.tile
         multiplied = max(multiplied, read)
     weighed = high * size.tile * _WEIGHT_CLOCKS
-    blocks = others * -(-extent // min(size.rows, extent))
-    return -(-blocks // BUSY) * tiles * (multiplied + weighed + _TILE_CLOCKS)
+    blocks = others * -(-extent // min(size.rows, extent)) * parts
+    combined = (
+        0.0
+        if parts == 1
+        else _COMBINE_CLOCKS + parts * (_PIECE_CLOCKS + others * extent * widths[1] / BUSY * _PART_CLOCKS)
+    )
+    together, alone = multiplied + weighed, (multiplied + weighed) * max(1.0, _SCHEDULERS / (shape.workers / 32))
+    # one product is made while the other's tile comes in, by one block or by several beside each other
+    each = max(-(-blocks // BUSY) * (together + _TILE_CLOCKS), alone + _TILE_CLOCKS, _WAIT_CLOCKS)
+    return (tiles * each + combined) * (1.0 if parts == 1 else _DOUBT)

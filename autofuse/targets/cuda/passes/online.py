@@ -51,7 +51,9 @@ from autofuse.lower.tile import (
 from autofuse.targets.cuda.codegen.producttiles import compute_dtype
 from autofuse.targets.cuda.codegen.sweepshapes import SweepSize, choose_sweep
 from autofuse.targets.cuda.codegen.tiles import with_rows
+from autofuse.targets.cuda.passes.splitsweeps import split_sweep
 
+_PRODUCTS = 2
 _LEAST_STEPS = 3
 """Two products and the stages between them."""
 
@@ -61,15 +63,44 @@ def sweep_products(program: TileProgram, arch: str) -> TileProgram:
     *before, last = program.launches
     if len(last) != 1:
         return program
-    (phase,) = last
     buffers = {buffer.name: buffer for buffer in program.buffers}
+    phase = _in_rows(last[0], buffers)
     for first in range(len(phase.steps) - _LEAST_STEPS + 1):
         chain = _chain(phase, first, buffers)
         size = None if chain is None else chain.size(program.schedule, arch)
         if chain is not None and size is not None:
             swept, memory = with_rows(*_Writer(chain, size.tile).phase(), size.rows)
-            return replace(program, buffers=tuple(memory.values()), launches=(*before, (swept,)))
+            launches: tuple[tuple[Phase, ...], ...] = ((swept,),)
+            if size.chunk:
+                launches, memory = split_sweep(swept, memory, size.chunk)
+            return replace(program, buffers=tuple(memory.values()), launches=(*before, *launches))
     return program
+
+
+def _in_rows(phase: Phase, buffers: Mapping[str, Buffer]) -> Phase:
+    """A phase of products of one row each as one with a block of one row; itself if it is none."""
+    dots = [step for step in phase.steps if isinstance(step, Dot)]
+    if phase.row_block is not None or len(dots) < _PRODUCTS or any(dot.rows != 1 for dot in dots):
+        return phase
+    taken = {symbol.name for symbol in phase.grid}
+    row, local = (
+        Symbol(next(n for n in (f"{wish}{'_' * m}" for m in range(len(taken) + 1)) if n not in taken), 1)
+        for wish in ("query", "row")
+    )
+
+    def placed(statement: Statement) -> Statement:
+        if isinstance(statement, Load | Store) and buffers[statement.buffer].space is Space.SCRATCH:
+            size = buffers[statement.buffer].type.size
+            return replace(statement, offset=statement.offset + index.of(local) * size)
+        return statement
+
+    steps = tuple(
+        RowGroup(tuple(replace(stage, body=tuple(map(placed, stage.body))) for stage in step.stages))
+        if isinstance(step, RowGroup)
+        else step
+        for step in phase.steps
+    )
+    return replace(phase, grid=(*phase.grid, row), steps=steps, row_block=RowBlock(row, local, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +133,8 @@ class _Chain:
         """Rows of a block and elements of a tile; None where the schedule or the device has none."""
         extent = self.block.symbol.extent
         others = math.prod(symbol.extent for symbol in self.phase.grid) // max(extent, 1)
-        return choose_sweep(self.scores, self.product, self.buffers, extent, others, schedule, arch)
+        alone = len(self.phase.steps) == _LEAST_STEPS
+        return choose_sweep(self.scores, self.product, self.buffers, extent, others, schedule, arch, splits=alone)
 
 
 def _chain(phase: Phase, first: int, buffers: Mapping[str, Buffer]) -> _Chain | None:
