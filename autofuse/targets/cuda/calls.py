@@ -17,15 +17,15 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.fitting import fit_to_write, fits
 from autofuse.runtime.memory import MemoryPlan
 from autofuse.runtime.planlowering import LoweredKernel
 from autofuse.targets.cuda.driver import CudaCode, Driver, Function
 from autofuse.targets.cuda.gpus import Gpu
-from autofuse.targets.cuda.horizontal import Start
-from autofuse.targets.cuda.librarysteps import LibraryStep, library_step
+from autofuse.targets.cuda.horizontal import StartedProgram
+from autofuse.targets.cuda.librarysteps import LibraryStep
+from autofuse.targets.cuda.regionsteps import Loaded, RegionStep, step_of
 from autofuse.targets.cuda.segments import Launch, Place, Segment
 from autofuse.targets.cuda.streams import order_of, streams_of
 
@@ -40,12 +40,15 @@ class SharedByCalls:
         self,
         document: PlanDocument,
         kernels: Sequence[LoweredKernel],
-        starts: Sequence[Start],
+        program: StartedProgram,
         memory: MemoryPlan,
         gpu: Gpu,
         driver: Driver,
     ) -> None:
-        """Load kernels and copy constants to the device. Raises BackendError and NotEnoughMemoryError."""
+        """Load kernels and copy constants to the device. Raises BackendError and NotEnoughMemoryError.
+
+        `program`: what it starts.
+        """
         self.document, self.memory, self.driver = document, memory, driver
         self.written = frozenset(document.writebacks)
         self.aliased = frozenset(output for output, _ in memory.aliases)
@@ -62,9 +65,9 @@ class SharedByCalls:
         self._arena = len(in_arrays)
         self._place |= {value: Place(self._arena, offset) for value, offset in memory.offsets.items()}
         self.kernels = kernels
-        self.starts = starts
-        self.steps = self._loaded()
-        self.segments = self._segments(streams_of(starts, kernels, gpu))
+        self.starts = program.starts
+        self.steps = self._loaded(program)
+        self.segments = self._segments(streams_of(program.starts, kernels, gpu))
         self.constants = [self._constant(value) for value in constants]
         self.constant_pointers = [driver.pointer(array) for array in self.constants]
         driver.wait()  # other streams read them
@@ -73,16 +76,16 @@ class SharedByCalls:
         """Where a value lies."""
         return self._place[value]
 
-    def _loaded(self) -> list[Launch | LibraryStep]:
+    def _loaded(self, program: StartedProgram) -> list[Launch | LibraryStep | RegionStep]:
         """How each start is made, in order."""
-        codes = {id(start.code): start.code for start in self.starts if start.code is not None}
-        loaded = dict(zip(codes, self._functions(list(codes.values())), strict=True))
-        return [
-            self._called(start.kernels[0])
-            if start.code is None
-            else Launch(loaded[id(start.code)], tuple(place for n in start.kernels for place in self._places(n)))
-            for start in self.starts
-        ]
+        codes = program.codes()
+        loaded = Loaded(self.driver, codes, self._functions(codes))
+
+        def arena(offset: int) -> Place:
+            return Place(self._arena, offset)
+
+        numbers = range(len(program.starts))
+        return [step_of(program, n, self.kernels, self.memory, self.place, arena, loaded) for n in numbers]
 
     def _functions(self, codes: Sequence[CudaCode]) -> Sequence[Function]:
         """Loaded; what cuBLASLt was to compute by generated code, if it is not here or refuses."""
@@ -95,29 +98,12 @@ class SharedByCalls:
             warn(said, LibraryRefusedWarning, stacklevel=2)
             return self.driver.load([replace(code, library=None) for code in codes])
 
-    def _called(self, number: int) -> LibraryStep:
-        program = self.kernels[number].program
-        assert isinstance(program, OpaqueProgram)
-        return library_step(self.driver, program, self._place.__getitem__)
-
-    def _places(self, number: int) -> list[Place]:
-        """Of the parameters of a kernel."""
-        kernel = self.kernels[number]
-        values = iter((*kernel.reads, *kernel.writes))
-        return [
-            Place(self._arena, self.memory.workspaces[number, buffer.name])
-            if buffer.space is Space.WORKSPACE
-            else self._place[next(values)]
-            for buffer in kernel.program.buffers
-            if buffer.space is not Space.SCRATCH
-        ]
-
-    def _segments(self, streams: Sequence[int]) -> list[Segment | LibraryStep]:
+    def _segments(self, streams: Sequence[int]) -> list[Segment | LibraryStep | RegionStep]:
         """All of a plan: launches that follow each other, and calls between them."""
-        found: list[Segment | LibraryStep] = []
-        for kind, run in groupby(enumerate(self.steps), key=lambda step: type(step[1])):
+        found: list[Segment | LibraryStep | RegionStep] = []
+        for is_launch, run in groupby(enumerate(self.steps), key=lambda step: isinstance(step[1], Launch)):
             numbers, steps = zip(*run, strict=True)
-            if kind is LibraryStep:
+            if not is_launch:
                 found += steps
                 continue
             kernels = [self.starts[number].kernels for number in numbers]

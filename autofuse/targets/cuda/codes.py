@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autofuse.errors import LegalityError
 from autofuse.ir.digest import digest
 from autofuse.lower.tile import OpaqueProgram, TileProgram
-from autofuse.runtime.planlowering import LoweredKernel, canonical
+from autofuse.runtime.planlowering import LoweredKernel, canonical, programs_of
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.codegen.scatterplan import ScatterPlan, scatter_plan
 from autofuse.targets.cuda.codegen.scatters import generate_scatter
@@ -42,13 +42,13 @@ def generated_scatter(program: OpaqueProgram) -> ScatterPlan | None:
 
 
 def codes_of(kernels: Sequence[LoweredKernel], arch: str) -> dict[CodeKey, CudaCode]:
-    """The CUDA C of kernels, under the name of the first of those that share it.
+    """The CUDA C of kernels, under the name of the first of those that share it; those inside of loops too.
 
     Raises LegalityError or BackendError.
     """
     codes: dict[CodeKey, CudaCode] = {}
-    for kernel in kernels:
-        key = code_key(kernel.program)
-        if key not in codes and (code := code_of(kernel.program, arch)) is not None:
+    for program in programs_of(kernels):
+        key = code_key(program)
+        if key not in codes and (code := code_of(program, arch)) is not None:
             codes[key] = code
     return codes

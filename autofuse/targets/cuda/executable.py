@@ -24,7 +24,7 @@ from autofuse.targets.cuda.calls import SharedByCalls
 from autofuse.targets.cuda.codes import CodeKey, codes_of
 from autofuse.targets.cuda.driver import CudaCode, Driver
 from autofuse.targets.cuda.gpus import Gpu
-from autofuse.targets.cuda.horizontal import Start, most_parameter_bytes, starts_of
+from autofuse.targets.cuda.horizontal import Start, StartedProgram, most_parameter_bytes, started
 
 Array = NDArray[Any]
 
@@ -52,6 +52,8 @@ class CudaExecutable:
     """None: there is no such device here, and the plan can be looked at only."""
     starts: tuple[Start, ...]
     """What a call starts, in order."""
+    inside: Mapping[int, tuple[StartedProgram, ...]] = field(default_factory=dict[int, tuple[StartedProgram, ...]])
+    """What loops and branches start that are no kernel, by their number among the kernels."""
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -105,12 +107,13 @@ class CudaExecutable:
     def source(self) -> Mapping[str, str]:
         """Of kernels that are launched together by the first one's name, of others by their own."""
         texts: dict[str, str] = {}
-        for start in self.starts:
-            if start.code is not None:
-                planned = self.kernels[start.kernels[0]].planned
-                name = planned.name if start.code.kernel.members else start.code.kernel.name
-                texts.setdefault(name, start.code.kernel.source)
+        _add_texts(texts, self.started, self.kernels)
         return texts
+
+    @property
+    def started(self) -> StartedProgram:
+        """What a call starts, inside of loops and branches too."""
+        return StartedProgram(self.starts, self.inside)
 
     def listings(self) -> Mapping[str, str]:
         return {f"{name}.cu": text for name, text in self.source().items()}
@@ -130,7 +133,7 @@ class CudaExecutable:
             if "_ready" in self.__dict__:  # another thread was first
                 return self.__dict__["_ready"]
             with self.driver.entered():
-                shared = SharedByCalls(self.document, self.kernels, self.starts, self.memory, self.gpu, self.driver)
+                shared = SharedByCalls(self.document, self.kernels, self.started, self.memory, self.gpu, self.driver)
             return self.__dict__.setdefault("_ready", (self.driver, shared))
 
 
@@ -140,5 +143,17 @@ def build_executable(
     """Plan memory and generate code. Raises PlanError, LegalityError or BackendError."""
     memory = plan_memory(document.graph, document.writebacks, kernels)
     codes = codes_of(kernels, gpu.arch)
-    starts = starts_of(kernels, codes, gpu, most_parameter_bytes(driver))
-    return CudaExecutable(document, kernels, codes, memory, gpu, driver, starts)
+    program = started(kernels, codes, gpu, most_parameter_bytes(driver))
+    return CudaExecutable(document, kernels, codes, memory, gpu, driver, program.starts, program.inside)
+
+
+def _add_texts(texts: dict[str, str], program: StartedProgram, kernels: Sequence[LoweredKernel]) -> None:
+    """The CUDA C of a program by name, where it is not known yet."""
+    for start in program.starts:
+        if start.code is not None:
+            planned = kernels[start.kernels[0]].planned
+            name = planned.name if start.code.kernel.members else start.code.kernel.name
+            texts.setdefault(name, start.code.kernel.source)
+        elif (alone := start.kernels[0]) in program.inside:
+            for inner, region in zip(program.inside[alone], kernels[alone].regions, strict=True):
+                _add_texts(texts, inner, region.kernels)

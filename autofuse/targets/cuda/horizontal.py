@@ -110,6 +110,34 @@ class _Member:
         return min(1.0, self.blocks * self.width / max(self.threads, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class StartedProgram:
+    """What a program starts, and those inside of its loops and branches."""
+
+    starts: tuple[Start, ...]
+    """In order."""
+    inside: Mapping[int, tuple[StartedProgram, ...]]
+    """Of each loop or branch that is driven, by its number among the kernels: what is before it, then its regions."""
+
+    def codes(self) -> list[CudaCode]:
+        """All that is generated, each once, those inside of loops too."""
+        programs = (program for inside in self.inside.values() for program in inside)
+        own = [start.code for start in self.starts if start.code is not None]
+        return list({id(code): code for code in (*own, *(c for p in programs for c in p.codes()))}.values())
+
+
+def started(
+    kernels: Sequence[LoweredKernel], codes: Mapping[CodeKey, CudaCode], gpu: Gpu, most_bytes: int
+) -> StartedProgram:
+    """What a program starts: see `starts_of`."""
+    inside = {
+        number: tuple(started(region.kernels, codes, gpu, most_bytes) for region in kernel.regions)
+        for number, kernel in enumerate(kernels)
+        if kernel.regions
+    }
+    return StartedProgram(starts_of(kernels, codes, gpu, most_bytes), inside)
+
+
 def starts_of(
     kernels: Sequence[LoweredKernel], codes: Mapping[CodeKey, CudaCode], gpu: Gpu, most_bytes: int
 ) -> tuple[Start, ...]:

@@ -111,6 +111,11 @@ def spread(us: Sequence[float], shares: Sequence[float], before: Sequence[Iterab
     return found if together < sum(us) else [0] * len(us)
 
 
+def in_one_stream(steps: int) -> Order:
+    """One after another."""
+    return Order(tuple(Step(0, ()) for _ in range(steps)), 1, (), frozenset())
+
+
 def order_of(
     graph: Graph,
     kernels: Sequence[LoweredKernel],
@@ -125,7 +130,7 @@ def order_of(
     """
     count = max(streams, default=0) + 1
     if count == 1:
-        return Order(tuple(Step(0, ()) for _ in steps), 1, (), frozenset())
+        return in_one_stream(len(steps))
     seen: list[list[int]] = [[BEGINNING - 1] * count for _ in range(count)]
     """For each stream, the last step of every stream that is done before what it does next."""
     seen[0][0] = BEGINNING

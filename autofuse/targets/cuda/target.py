@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import sleep
 
 from autofuse.cost_models.compiled import CompiledFacts
@@ -28,7 +28,7 @@ from autofuse.targets.cuda.devicearrays import DeviceArrays
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.executable import CudaExecutable, build_executable
 from autofuse.targets.cuda.gpus import Gpu
-from autofuse.targets.cuda.horizontal import most_parameter_bytes, starts_of
+from autofuse.targets.cuda.horizontal import StartedProgram, most_parameter_bytes, started
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
 from autofuse.targets.cuda.librarysteps import library_note
 from autofuse.targets.cuda.passes.prepare import CudaPasses
@@ -37,6 +37,10 @@ from autofuse.targets.cuda.resources import compiled_facts, launch_lines
 from autofuse.targets.cuda.runners import CudaRunner, cuda_runners
 from autofuse.targets.cuda.streams import streams_of
 from autofuse.targets.cuda.workspaces import CudaWorkspaces
+
+_ITERATION_US = 15.0
+"""That the host takes for an iteration of a loop beside its kernels: a guess, of what Python does for one."""
+_DRIVEN = "the host starts the kernels inside; what they compute stays on the device"
 
 
 class CudaTarget:
@@ -77,6 +81,7 @@ class CudaTarget:
             workspaces=CudaWorkspaces(self.device.arch),
             splitting=SplitByDevice(self.device.multiprocessors),
             most_together=MAX_GROUP_PLACES,
+            iteration_us=_ITERATION_US,
         )
 
     @property
@@ -113,17 +118,31 @@ class CudaTarget:
     def remarks(self, kernels: Sequence[LoweredKernel]) -> dict[str, tuple[str, ...]]:
         """Of each kernel, its launches and stream, what it needs and leaves of the device, and the model's terms."""
         codes = codes_of(kernels, self.device.arch)
-        starts = starts_of(kernels, codes, self.device, most_parameter_bytes(self.driver))
-        made = {id(start.code): start.code for start in starts if start.code is not None}
-        said = launch_lines(list(made.values()), self.device, GpuModel(self.device, self.rates))
-        lines = dict(zip(made, said, strict=True))
+        program = started(kernels, codes, self.device, most_parameter_bytes(self.driver))
+        made = program.codes()
+        said = launch_lines(made, self.device, GpuModel(self.device, self.rates))
+        lines = {id(code): each for code, each in zip(made, said, strict=True)}
+        return self._remarks(program, kernels, lines, streams_of(program.starts, kernels, self.device))
+
+    def _remarks(
+        self,
+        program: StartedProgram,
+        kernels: Sequence[LoweredKernel],
+        lines: Mapping[int, tuple[str, ...]],
+        streams: Sequence[int],
+    ) -> dict[str, tuple[str, ...]]:
+        """Of the kernels of a program, and of those inside. `lines`: of launches, by identity of their code."""
         found: dict[str, tuple[str, ...]] = {}
-        streams = streams_of(starts, kernels, self.device)
         count = max(streams, default=0) + 1
-        for start, stream in zip(starts, streams, strict=True):
+        for start, stream in zip(program.starts, streams, strict=True):
             first, *others = [kernels[number].planned.name for number in start.kernels]
-            program = kernels[start.kernels[0]].program
-            found[first] = lines[id(start.code)] if start.code is not None else (str(self.library_note(program)),)
+            kernel = kernels[start.kernels[0]]
+            if start.code is not None:
+                found[first] = lines[id(start.code)]
+            else:
+                found[first] = (_DRIVEN if kernel.regions else str(self.library_note(kernel.program)),)
+            for inner, region in zip(program.inside.get(start.kernels[0], ()), kernel.regions, strict=False):
+                found |= self._remarks(inner, region.kernels, lines, [0] * len(inner.starts))
             if others:
                 found[first] = (f"together with {len(others)} more:", *found[first])
             if count > 1:

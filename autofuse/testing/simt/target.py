@@ -41,7 +41,8 @@ class SimulatedTarget(CudaTarget):
     @property
     def limits(self) -> Limits:
         found = super().limits
-        return replace(found, small_us=SLOWER * found.small_us)
+        iteration_us = None if found.iteration_us is None else SLOWER * found.iteration_us
+        return replace(found, small_us=SLOWER * found.small_us, iteration_us=iteration_us)
 
     def pause(self, seconds: float) -> None:
         self.driver.advance(round(1e9 * seconds))

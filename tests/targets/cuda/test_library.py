@@ -132,7 +132,6 @@ HOST: dict[str, tuple[Any, Any, str]] = {
     "a parameter": (lambda a: np.linalg.cholesky(a @ a.transpose(0, 2, 1), upper=True), A, "without upper"),
     "another algorithm": (lambda x: np.convolve(x.ravel(), x.ravel()), X, "other rounding"),
     "steps": (stepped, RNG.integers(0, 9, 40), "one after another"),
-    "a loop": (lambda a: af.while_loop(lambda v: v.sum() < 40.0, lambda v: v + 1.0, a), A, "rounds"),
 }
 
 

@@ -17,7 +17,7 @@ from autofuse.search.plans.concurrent_groups import Work, list_schedule
 from autofuse.targets.cuda import target
 from autofuse.targets.cuda.executable import CudaExecutable
 from autofuse.targets.cuda.gpus import H200
-from autofuse.targets.cuda.horizontal import Start
+from autofuse.targets.cuda.horizontal import Start, StartedProgram
 from autofuse.targets.cuda.segments import Segment
 from autofuse.targets.cuda.streams import BEGINNING, JOIN_US, Order, Step, spread
 from autofuse.testing.simt.device import SimulatedDriver
@@ -75,7 +75,7 @@ def test_kernels_shorter_than_waiting_for_each_other_run_one_after_another() -> 
 
 
 def test_explain_names_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "starts_of", started_alone)
+    monkeypatch.setattr(target, "started", lambda *given: StartedProgram(started_alone(*given), {}))
     monkeypatch.setattr(target, "streams_of", lambda *_: (0, 1))
 
     def sums(x: Any, y: Any) -> Any:
