@@ -182,3 +182,10 @@ def test_tiles_are_wider_where_shared_memory_has_space_for_few_rows(most_rows, t
 
 def test_a_tile_that_was_asked_for_is_cut_to_the_rows_that_there_is_space_for():
     assert best_tile(1024, 1024, 1, "matrix", 2, (128, 64), cuda_schedule(tile="128x64"), 32) == (32, 64)
+
+
+@pytest.mark.parametrize(("tile", "stages"), [("16x64", 4), ("32x64", 4), ("64x64", 3), ("128x64", 2)])
+def test_small_tiles_of_f32_are_asked_for_further_ahead(tile: str, stages: int) -> None:
+    args = np.zeros((128, 256), np.float32), np.zeros((256, 256), np.float32)
+    source = whole(plain, *args, schedule=cuda_schedule(tile=tile)).source
+    assert f"unsigned char* const into = tiles + round % {stages} * " in source

@@ -21,6 +21,8 @@ from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, COLUMNS, DOT
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_bytes, swept_scratch, swept_shape, swept_steps
 from autofuse.targets.cuda.decisions import THREADS
 
+_DEEP_BYTES = 48 << 10
+"""Of a block that has more tiles come in: several of them stay on a multiprocessor."""
 MOST_ROWS = ROWS[0]
 """Rows of a row block at most: more rows per block leave multiprocessors without work."""
 
@@ -76,7 +78,7 @@ def _plan_lone(
     extent = dot.rows if phase.row_block is None else phase.row_block.symbol.extent
     others = math.prod(symbol.extent for symbol in phase.grid) // max(1, 1 if phase.row_block is None else extent)
     high, wide = tile_of(dot, buffers, arena.arch, schedule, extent, others, COLUMNS)
-    shape = dot_shape(dot, buffers, arena.arch, schedule, min(high, extent), wide)
+    shape = dot_shape(dot, buffers, arena.arch, schedule, min(high, extent), wide, deep=True)
     row_tiles, columns = -(-extent // shape.rows), Symbol("column_tile", -(-dot.columns // shape.columns))
     row_block = Symbol("panel" if phase.row_block is not None else "row_tile", row_tiles)
     grid = tuple(symbol for symbol in phase.grid if phase.row_block is None or symbol != phase.row_block.symbol)
@@ -133,8 +135,8 @@ def _rows(
 ) -> tuple[int, list[TileShape]]:
     """Rows of a block, as many as fit, and the shapes of its dots."""
 
-    def shapes_of(rows: int) -> list[TileShape]:
-        return [dot_shape(dot, buffers, arena.arch, schedule, rows) for dot in dots]
+    def shapes_of(rows: int, *, deep: bool = False) -> list[TileShape]:
+        return [dot_shape(dot, buffers, arena.arch, schedule, rows, deep=deep) for dot in dots]
 
     if phase.row_block is None:
         return max(dot.rows for dot in dots), [dot_shape(dot, buffers, arena.arch, schedule, dot.rows) for dot in dots]
@@ -143,8 +145,8 @@ def _rows(
         rows = 1 << rows.bit_length() - 1  # tiles have so many, and are done whole
     sizes = {b.name: b.type.nbytes // phase.row_block.size for b in scratch_of(phase, buffers)}
 
-    def needed(rows: int) -> int:
-        shapes = shapes_of(rows)
+    def needed(rows: int, shapes: Sequence[TileShape] | None = None) -> int:
+        shapes = shapes_of(rows) if shapes is None else shapes
         aliased = _aliased(phase, dots, shapes, buffers)
         tiles = max((dot_bytes(d, buffers, s) for d, s in zip(dots, shapes, strict=True)), default=0)
         if aliased is not None:
@@ -159,7 +161,8 @@ def _rows(
             f"one row of a row block needs {needed(rows)} bytes of shared memory (most of it {worst}, {sizes[worst]} "
             f"bytes); a block on {arena.arch} has {arena.capacity} bytes: split the kernel at {worst}"
         )
-    return rows, shapes_of(rows)
+    deep = shapes_of(rows, deep=True)
+    return rows, deep if needed(rows, deep) <= max(_DEEP_BYTES, needed(rows)) else shapes_of(rows)
 
 
 def scratch_of(phase: Phase, buffers: Mapping[str, Buffer]) -> list[Buffer]:

@@ -27,11 +27,21 @@ from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
 
 
 def dot_shape(
-    dot: Dot, buffers: Mapping[str, Buffer], arch: str, schedule: Schedule, rows: int, columns: int | None = None
+    dot: Dot,
+    buffers: Mapping[str, Buffer],
+    arch: str,
+    schedule: Schedule,
+    rows: int,
+    columns: int | None = None,
+    *,
+    deep: bool = False,
 ) -> TileShape:
-    """The shape of a dot's tiles in a block that does `rows` of its rows at a time, and of its columns `columns`."""
+    """The shape of a dot's tiles in a block that does `rows` of its rows at a time, and of its columns `columns`.
+
+    `deep`: whether a block has memory to spare for tiles.
+    """
     left, right = (_dtype(matrix.buffer, buffers) for matrix in (dot.lhs, dot.rhs))
-    return shape_of(dot, left, right, arch, schedule, (rows, columns or dot.columns))
+    return shape_of(dot, left, right, arch, schedule, (rows, columns or dot.columns), deep=deep)
 
 
 def _dtype(name: str, buffers: Mapping[str, Buffer]) -> DType:

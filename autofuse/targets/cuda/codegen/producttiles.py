@@ -39,6 +39,10 @@ _LINE_BYTES = 64
 """Matrix units: of a row or column of a tile, along the depth; two of their instructions."""
 _INSTRUCTION_BYTES = 32
 """Matrix units: of a row or column, that one instruction takes."""
+_WAIT_CLOCKS = 1000.0
+"""From asking for a tile until it has come: memory takes 700 to 800, and whoever waits meets the others."""
+_MOST_AHEAD = 4
+"""Tiles under way, where small ones are multiplied fast."""
 _MOST_SUMS = 32
 """Words of sums of one thread, where blocks of the depth are summed on their own and so need as many again."""
 
@@ -163,8 +167,13 @@ def tile_element(dot: Dot, left: DType, right: DType, arch: str) -> DType:
     return dtype if dtype.itemsize >= dtypes.I32.itemsize else dtypes.I32
 
 
-def shape_of(dot: Dot, left: DType, right: DType, arch: str, schedule: Schedule, most: tuple[int, int]) -> TileShape:
-    """The shape for a dot of which a block has at most `most` rows and columns at a time."""
+def shape_of(
+    dot: Dot, left: DType, right: DType, arch: str, schedule: Schedule, most: tuple[int, int], *, deep: bool
+) -> TileShape:
+    """The shape for a dot of which a block has at most `most` rows and columns at a time.
+
+    `deep`: whether ordinary units may have more tiles come in than the one after the next.
+    """
     units, element = units_of(dot, left, right, arch), tile_element(dot, left, right, arch)
     depth = _LINE_BYTES // element.itemsize if units == "matrix" else max(8, 64 // element.itemsize)
     rows = max(SIDE, min(ROWS[0], 1 << max(0, most[0] - 1).bit_length()))
@@ -173,8 +182,14 @@ def shape_of(dot: Dot, left: DType, right: DType, arch: str, schedule: Schedule,
         words = element.itemsize // 4
         while rows * columns * words // DOT_THREADS > _MOST_SUMS:
             rows, columns = (rows, columns // 2) if columns > COLUMNS[1] else (rows // 2, columns)
-    stages = schedule[STAGES] if units == "matrix" else 2
+    stages = schedule[STAGES] if units == "matrix" else _plain_stages(rows, columns, depth) if deep else 2
     return TileShape(units, rows, columns, depth, stages, element)
+
+
+def _plain_stages(rows: int, columns: int, depth: int) -> int:
+    """Tiles of each operand, so that as many are under way as are multiplied while one comes in."""
+    ahead = math.ceil(_WAIT_CLOCKS / (step_clocks(rows, columns) * depth))
+    return 1 + min(max(ahead, 1), _MOST_AHEAD)
 
 
 def step_clocks(high: int, wide: int) -> float:
