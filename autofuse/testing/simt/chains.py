@@ -13,7 +13,7 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Dot, Load, Matrix, Phase, RowGroup, Store
-from autofuse.targets.cuda.passes.splitsweeps import PART
+from autofuse.targets.cuda.codegen.hiddentiles import PART
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,6 +361,17 @@ inline int launch(void (*body)(void**), void** arguments, const unsigned int* gr
     return 0;
 }
 
+// Whether the test holds for some thread of the block, of which one runs at a time.
+__attribute__((no_sanitize("thread"))) inline int barrier_or(int test, int line) {
+    static int found = 0;
+    barrier(line);
+    found = 0;
+    barrier(line);
+    found |= test;
+    barrier(line);
+    return found;
+}
+
 template <typename To, typename From>
 inline To bits(From value) {
     static_assert(sizeof(To) == sizeof(From), "");
@@ -395,6 +406,7 @@ extern "C" __attribute__((weak, visibility("hidden"))) void __ubsan_handle_divre
 }
 
 #define __syncthreads() simt::barrier(__LINE__)
+#define __syncthreads_or(test) simt::barrier_or((test) ? 1 : 0, __LINE__)
 #define __syncwarp(...) simt::collective(simt::Operation::sync, simt::full_or(__VA_ARGS__), 0, simt::lane(), __LINE__)
 #define __ballot_sync(mask, test) \
     ((unsigned int)simt::collective(simt::Operation::ballot, mask, (test) ? 1 : 0, simt::lane(), __LINE__))

@@ -28,6 +28,8 @@ from tests.fixtures.attentions import (
     between_products,
     biased,
     causal,
+    causal_16,
+    causal_64,
     chosen_by_scores,
     dropout,
     dropped,
@@ -48,7 +50,9 @@ from tests.fixtures.attentions import (
     turned,
     turned_queries,
     unnormalised,
+    windowed,
     with_least,
+    with_special_values,
     with_statistics,
 )
 
@@ -88,6 +92,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "scaled_first": (scaled_first, heads(2, 40, 70, 16)),
     "masked": (masked, (*heads(2, 40, 130, 16), hidden(40, 130))),
     "causal": (causal, heads(2, 100, 100, 16)),
+    "causal_special": (causal, with_special_values(*heads(2, 100, 100, 16))),
+    "windowed": (windowed, heads(1, 100, 100, 16)),
+    "f16_windowed": (windowed, heads(1, 100, 100, 16, np.float16)),
+    "f16_causal_special": (causal_16, with_special_values(*heads(2, 100, 100, 16, np.float16))),
+    "bf16_causal_special": (causal_16, with_special_values(*heads(2, 100, 100, 16, BF16))),
+    "f64_causal_special": (causal_64, with_special_values(*heads(2, 100, 100, 16, F64))),
     "merged": (merged, heads(3, 37, 37, 20)),
     "unnormalised": (unnormalised, (*heads(1, 40, 130, 16), hidden(40, 130))),
     "dropped": (dropped, (*heads(1, 40, 70, 16), np.random.default_rng(1).random((40, 70)) < 0.8)),
@@ -149,6 +159,8 @@ SPLIT = {
     "f16": 2,
     "f16_one_row": 4,
     "causal": 2,
+    "causal_special": 3,
+    "f16_windowed": 2,
     "masked": 3,
     "f16_wide": 3,
     "bf16_wide": 2,
@@ -374,6 +386,17 @@ def test_long_sequences_read_keys_and_values_once_for_128_rows(dtype: Any) -> No
     if dtype != F32:
         assert "multiply_half(" in kernel.source
         assert "fmaf(" not in kernel.source
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(F32, marks=pytest.mark.slow), np.float16])
+def test_keys_that_no_row_of_a_block_sees_are_not_read(dtype: Any) -> None:
+    args = tuple(np.zeros((1, 512, 64), dtype) for _ in range(3))
+    program = program_of(causal_16, *args, schedule=cuda_schedule(online="64x64", split=1))
+    kernel = generate(program, "sm_90")
+    (found,) = count(kernel, most_blocks=8)
+    fetched = dict(zip([b.name for b in kernel.parameters], found.fetched_of, strict=True))
+    tile = 64 * 64 * np.dtype(dtype).itemsize
+    assert (found.blocks, fetched["k"], fetched["v"]) == (8, tile * sum(range(1, 9)), tile * 64)
 
 
 def offered(program: TileProgram) -> set[str]:

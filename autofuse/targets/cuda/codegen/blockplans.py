@@ -16,6 +16,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes, dot_shape, tile_of
+from autofuse.targets.cuda.codegen.hiddentiles import visible_share
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, COLUMNS, DOT_THREADS, ROWS, SIDE, TileShape
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_bytes, swept_scratch, swept_shape, swept_steps
@@ -46,6 +47,8 @@ class RowBlockPlan:
     """A scratch buffer that lies where the operands' tiles do: the result of the only dot, made when they are read."""
     sweep: SweepShape | None = None
     """How steps that are taken tile by tile are done: two of the dots are theirs."""
+    visible: float = 1.0
+    """Of these tiles, those that some row of a block sees."""
 
     @property
     def blocks(self) -> int:
@@ -98,7 +101,7 @@ def _plan_sweep(
     block = phase.row_block
     assert block is not None
     rows, shape = block.size, swept_shape(phase, buffers, arena.arch)
-    scores, _, product, _ = swept_steps(phase)
+    scores, group, product, _ = swept_steps(phase)
     own = {id(scores): shape.scores, id(product): shape.product}
     shapes = [own.get(id(dot)) or dot_shape(dot, buffers, arena.arch, schedule, rows) for dot in dots]
     width = threads or (shape.workers if len(dots) == len(own) else DOT_THREADS)
@@ -112,7 +115,8 @@ def _plan_sweep(
         )
     row_block = Symbol("panel", -(-block.symbol.extent // rows))
     grid = tuple(row_block if symbol == block.symbol else symbol for symbol in phase.grid)
-    return RowBlockPlan(width, rows, grid, row_block, None, tuple(zip(dots, shapes, strict=True)), None, shape)
+    seen = visible_share(phase, group)
+    return RowBlockPlan(width, rows, grid, row_block, None, tuple(zip(dots, shapes, strict=True)), None, shape, seen)
 
 
 def _aliased(

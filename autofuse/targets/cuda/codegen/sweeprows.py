@@ -103,6 +103,10 @@ class SweptRows:
         self._each(*lines, *(f"{self.totals[s.result]} *= {self.scale};" for s in self._sums))
         code.values[self._maximum.result] = (self._hold,)
 
+    def stay(self) -> None:
+        """Sums follow no maximum."""
+        self._each(f"{self.scale} = {literal(1, self.dtype)};")
+
     def _across_lanes(self, reduces: Sequence[Reduce]) -> None:
         """Combine what the threads of a row have of reductions."""
         out = self.code.out

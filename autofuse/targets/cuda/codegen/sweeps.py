@@ -10,6 +10,8 @@
 
     what a row has one of; out of the registers
 
+Of tiles that are hidden from all rows of the block (`hiddentiles`) only the values come in.
+
 How sums follow a maximum, `rescaling` says.
 """
 
@@ -36,9 +38,10 @@ from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.fragments import FragmentWriter, touches_memory
 from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
+from autofuse.targets.cuda.codegen.hiddentiles import hidden_tiles, special_words, text_of
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile, element_type
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
-from autofuse.targets.cuda.codegen.places import Place, SharedArena
+from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
 from autofuse.targets.cuda.codegen.products import Fragment, Product
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
 from autofuse.targets.cuda.codegen.sweeprows import SweptRows
@@ -76,6 +79,7 @@ class SweepWriter:
         names = code.names
         self._names = {what: names.fresh(what) for what in ("scores", "weights", "out", "part", "packed", "tile_start")}
         self._set_operands(arena.arch, scores, product, rows, steps)
+        self._hidden = hidden_tiles(phase, group)
         lanes = ThreadReductions(code, arena)
         self._rows = SweptRows(code, sweep, self._stages, buffers, lanes, self._first.fragment())
 
@@ -123,21 +127,58 @@ class SweepWriter:
         self._final.clear()
         start = self._names["tile_start"]
         out.line("fill_left();")
-        out.line("fill_right(0);")
+        out.line(f"{self._if_seen('0')}fill_right(0);")
         self._commit()
         with out.braces(f"for (int {start} = 0; {start} < {self.extent}; {start} += {self.tile})"):
             self._meet()
             out.line(f"fill_values({start});")
             self._commit()
             self._declare_tile(fragment)
-            with self._workers():
+            with out.braces(self._if_seen(start).rstrip()), self._workers():
                 self._weigh(start)
             self._meet()
-            out.line(f"if ({start} + {self.tile} < {self.extent}) fill_right({start} + {self.tile});")
+            after = f"{start} + {self.tile}"
+            out.line(f"if ({after} < {self.extent}) {{ {self._if_seen(f'({after})')}fill_right({after}); }}")
             self._commit()
+            if self._hidden is not None:
+                self._pass_over(start, fragment)
             with self._workers():
                 self._multiply()
         self._finish()
+
+    # ---- hidden tiles --------------------------------------------------------------------------------------------
+
+    def _seen(self, start: str) -> str:
+        """C: whether some row of the block sees something of the tile at `start`."""
+        assert self._hidden is not None
+        (walk,) = self._stages[0].symbols
+        symbols = {walk: start, self._block.symbol: "first"}
+        return f"!({text_of(self._hidden, lambda value: unwrapped(self.code.affine(value, symbols=symbols)))})"
+
+    def _if_seen(self, start: str) -> str:
+        return "" if self._hidden is None else f"if ({self._seen(start)}) "
+
+    def _pass_over(self, start: str, fragment: Fragment) -> None:
+        """Of a hidden tile nothing is multiplied, unless zero times a value is not zero."""
+        out, prelude, shape = self.code.out, self.code.prelude, self.shape
+        with out.braces(f"if (!({self._seen(start)}))"):
+            out.line("bool special = false;")
+            chunks = shape.values_bytes // CHUNK_BYTES
+            with out.braces(f"for (int each = threadIdx.x; each < {chunks}; each += {self.threads})"):
+                place = f"tiles + {shape.left_bytes + shape.right_bytes} + each * {CHUNK_BYTES}"
+                load = f"{prelude.use('load_pack')}<4>(reinterpret_cast<const unsigned int*>({place}))"
+                out.line(f"const {prelude.use('Pack')}<unsigned int, 4> several = {load};")
+                tests = special_words("several.at[{}]", shape.product.element)
+                out.line(f"special |= {' || '.join(tests)};")
+            out.line("if (!__syncthreads_or(special)) continue;")
+            with self._workers():
+                self._rows.stay()
+                self._each_element(fragment, f"{fragment.element.format(self._names['weights'])} = 0;")
+                if shape.units == "matrix":
+                    self._pack()
+                else:
+                    self._publish(fragment)
+            out.line("__syncthreads();")
 
     def _workers(self) -> AbstractContextManager[None]:
         """Braces for the threads that multiply; a block may have more."""

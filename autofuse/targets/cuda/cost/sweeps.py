@@ -7,6 +7,7 @@ for each tile            a tile of each right operand from the L2, while the oth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from autofuse.lower.tile import Buffer, Dot
@@ -58,10 +59,10 @@ def _swept(
     plan: RowBlockPlan, sweep: SweepShape, dot: Dot, shape: TileShape, buffers: Mapping[str, Buffer], *, is_first: bool
 ) -> ProductCounts:
     tiles = -(-(dot.columns if is_first else dot.depth) // sweep.scores.columns)
-    rounds = plan.blocks * tiles
+    rounds = plan.blocks * tiles * plan.visible
     """Of all blocks."""
     right = itemsize_of(dot.rhs, buffers)
-    from_right = float(plan.blocks * dot.columns * dot.depth)
+    from_right = plan.blocks * dot.columns * dot.depth * (plan.visible if is_first else 1.0)
     from_left, left = (
         (float(plan.blocks * plan.rows * dot.depth), itemsize_of(dot.lhs, buffers)) if is_first else (0.0, 0)
     )
@@ -88,6 +89,6 @@ def _swept(
         others=max(1, plan.blocks // max(row_tiles, 1)),
         row_tiles=row_tiles,
         column_tiles=1,
-        rounds=tiles,
+        rounds=math.ceil(tiles * plan.visible),
         stages=2,  # a tile comes in while the other product is made
     )

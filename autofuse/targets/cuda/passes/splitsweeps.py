@@ -40,10 +40,8 @@ from autofuse.lower.tile import (
     Statement,
     Store,
 )
+from autofuse.targets.cuda.codegen.hiddentiles import PART
 from autofuse.targets.cuda.codegen.sweepshapes import swept_steps
-
-PART = "part"
-"""The grid symbol that numbers parts, as in `autofuse.lower.split`."""
 
 
 def split_sweep(
