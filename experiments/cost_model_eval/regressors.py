@@ -124,7 +124,9 @@ MODELS: Mapping[str, Fit] = {
     "learned, centred": learned(replace(USUAL, centred=0.5)),
     "ridge": plain(lambda seed: make_pipeline(StandardScaler(), Ridge(alpha=10.0, random_state=seed))),
     "random forest": plain(
-        lambda seed: RandomForestRegressor(200, min_samples_leaf=3, max_features=0.4, random_state=seed)
+        lambda seed: RandomForestRegressor(
+            100, min_samples_leaf=3, max_features=0.4, max_samples=0.5, random_state=seed
+        )
     ),
     "MLP": plain(
         lambda seed: make_pipeline(
