@@ -48,7 +48,9 @@ class CpuRunner:
         return result is not NotImplemented
 
     def bound(self, inputs: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> Callable[[], object]:
-        """What runs it on these arrays as cheaply as can be."""
+        """What runs it on these arrays as cheaply as can be. It lives without the runner."""
+        if self.opaque:  # the code has no more than the addresses of its callbacks
+            return partial(self.run_into, inputs, outs)
         return partial(self.native.call_into, *inputs, *outs)
 
     def compiled(self) -> CompiledFacts | None:

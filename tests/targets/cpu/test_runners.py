@@ -1,5 +1,8 @@
 """Kernels compiled alone, and run on arrays that are at hand."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -68,3 +71,22 @@ def test_kernels_that_read_constants_and_call_the_interpreter_run_too():
 
 def table_of(graph):
     return graph.node_by_name["table"].attrs["value"]
+
+
+def test_what_was_bound_outlives_its_runner():
+    """Code of kernels that call back knows no more than addresses."""
+    sketch = Sketch("sorted")
+    x = sketch.arg("f32[64]")
+    graph = sketch.finish([sketch.op("sort", x, name="ordered", dimension=0, descending=False, stable=True)])
+    kernel, (given,) = whole_kernel(graph), random_inputs(graph, RNG)
+
+    def bound():
+        (runner,) = cpu_runners(kernel, [Schedule()], LIMITS, 1)
+        out = np.empty_like(given)
+        return weakref.ref(runner.opaque[0]), runner.bound([given], [out]), out
+
+    callback, call, out = bound()
+    gc.collect()
+    assert callback() is not None
+    call()
+    np.testing.assert_array_equal(out, np.sort(given))
