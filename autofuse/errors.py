@@ -116,6 +116,10 @@ class LeftToNumpyWarning(UserWarning):
     """Calls, or a whole function, run through NumPy as they are written: nothing is fused there."""
 
 
+class RunByJaxWarning(UserWarning):
+    """A function of JAX's has what no plan computes, so JAX runs it; the message names operation, line and remedy."""
+
+
 class LibraryRefusedWarning(UserWarning):
     """A kernel that a library was to compute is computed by generated code: the library is not here, or refuses it."""
 

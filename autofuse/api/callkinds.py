@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import ArgumentError
+from autofuse.frontend.spec import Spec
 from autofuse.ir.devicearrays import is_device_array
 from autofuse.ir.parameters import BY_NAME, bound, names_of
 from autofuse.ir.tree import Branch, Tree, flatten
@@ -73,8 +74,12 @@ class Calls:
         parameters, order = found
         given = (*args, *kwargs.values())
         values = tuple([given[number] for number in order])
-        leaves, structure = flatten(values, _is_array)
+        leaves, structure = flatten(values, _is_array_or_spec)
         return Call(parameters, values, structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves]))
+
+
+def _is_array_or_spec(value: Any) -> bool:
+    return _is_array(value) or isinstance(value, Spec)
 
 
 def _is_array(value: Any) -> bool:

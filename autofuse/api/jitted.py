@@ -72,7 +72,10 @@ class Jitted:
         return self._run(args, kwargs)
 
     def plan(self, /, *args: Any, **kwargs: Any) -> Plan:
-        """The plan that a call with these arguments runs. A method's takes the arrays of its object by their names."""
+        """The plan that a call with these arguments runs; specs may stand for arrays.
+
+        A method's plan takes the arrays of its object by their names.
+        """
         return self._plan_of(args, kwargs)[0]
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -165,12 +168,13 @@ class Jitted:
         return plan, method.arrays
 
     def _make(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
-        from autofuse.api import compiling, programs, tunedplans, tuning
-        from autofuse.api.numpyonly import NumpyPlan, traced_or_left, warn_of_calls_left
+        from autofuse.api import compiling
 
         given = {"kwargs": kwargs} if kwargs else {}
         if self.store is None:
             return compiling.compile(function, *args, **given, **self._options, **self._compiling)
+        from autofuse.api import programs, tunedplans, tuning
+        from autofuse.api.numpyonly import NumpyPlan, traced_or_left, warn_of_calls_left
         from autofuse.ir.digest import digest
 
         how = {

@@ -213,6 +213,11 @@ class Plan:
             built.keep(self.keep)
         return built
 
+    @property
+    def program(self) -> Program:
+        """The native code of the whole plan."""
+        return self._ready or self.executable.program
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as data: another process compiles it anew."""
         return Plan, (self.document,)
@@ -261,9 +266,7 @@ class Plan:
     @cached_property
     def _native_into(self) -> Callable[..., Any] | None:
         """The same for arrays to one result in memory that is given: arguments, then the result."""
-        if self._native is None:
-            return None
-        return (self._ready or self.executable.program).direct_into
+        return None if self._native is None else self.program.direct_into
 
     @cached_property
     def _flat(self) -> bool:

@@ -25,7 +25,8 @@ _OPTIONAL = {
     "rich": "tune",
     "matplotlib": "tune",
     "cupy-cuda13x": "cuda",
-    "jax": "peers",
+    "jaxlib": "jax",
+    "jax": "jax",
     "torch": "peers",
     "numba": "peers",
 }

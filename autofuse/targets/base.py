@@ -58,6 +58,38 @@ class Calibrated:
     """The same for people."""
 
 
+@dataclass(frozen=True, slots=True)
+class XlaHandlers:
+    """Handlers of XLA's C FFI that call programs of one kind of target: all that has to be registered, once."""
+
+    platform: str
+    """What XLA calls the devices."""
+    version: str
+    """Of the interface that they follow."""
+    instantiate: int
+    """Address of the handler that is called when an executable is made."""
+    execute: int
+    """Address of the handler that is called when it runs."""
+    type_id: int
+    """Address of the identifier of what the first one leaves to XLA, as the state of a call."""
+    type_info: int
+    """Address of what XLA does with it in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class XlaEntry:
+    """A program as XLA's runtime calls it: a custom call with the attribute `program`, on the program's own buffers.
+
+    An executable that refers to the program keeps it, however long it lives; before there is one, this object does.
+    """
+
+    handlers: XlaHandlers
+    number: int
+    """The attribute's value, a signed 64-bit integer: the same for the same program in another process."""
+    aliases: Mapping[int, int]
+    """Outputs that are written into the memory of an input, and that input: the caller gives one buffer for both."""
+
+
 class Program(Protocol):
     """A whole plan as native code, without what it was made from: what another process may have left behind."""
 
@@ -74,6 +106,11 @@ class Program(Protocol):
     @property
     def direct_into(self) -> Call | None:
         """The same for arrays to one result in memory that is given: arguments, then the result."""
+        ...
+
+    @property
+    def xla_entry(self) -> XlaEntry | None:
+        """How XLA's runtime calls it; None for a program that it cannot call."""
         ...
 
 

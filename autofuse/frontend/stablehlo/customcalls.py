@@ -29,4 +29,9 @@ def _custom_call(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     raise UnsupportedOperation(f"calls @{target}, which autofuse does not have", OUTSIDE)
 
 
+def is_known(target: str) -> bool:
+    """Whether calls of a target are translated."""
+    return target in _PLACEMENT or target in elementwise.RULES
+
+
 RULES: Mapping[str, Rule] = {"stablehlo.custom_call": _custom_call}

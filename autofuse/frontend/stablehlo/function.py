@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from autofuse.frontend.spec import Spec
 from autofuse.frontend.stablehlo.bindings import is_bytecode, parsed, reading
 from autofuse.frontend.stablehlo.highlevel import legalised
 from autofuse.frontend.stablehlo.layout import layout_of
-from autofuse.frontend.stablehlo.source import Source, source_of
+from autofuse.frontend.stablehlo.source import TEXT, Source, source_of
 from autofuse.frontend.stablehlo.specialised import made_static
 from autofuse.frontend.stablehlo.splicing import spliced
 from autofuse.frontend.stablehlo.tensortypes import Shaped
@@ -59,6 +60,16 @@ class StableHloFunction:
         with reading():
             self._read(source, parsed(source.data))
 
+    @classmethod
+    def of_module(cls, module: Any, name: str) -> StableHloFunction:
+        """The program of a module that jaxlib holds in memory already. The module is used up."""
+        function = cls.__new__(cls)
+        bytecode = BytesIO()
+        with reading():
+            module.operation.write_bytecode(bytecode)
+            function._read(Source(bytecode.getvalue(), TEXT, name, trusted=True), module)
+        return function
+
     def _read(self, source: Source, module: Any) -> None:
         self.__name__ = self.__qualname__ = source.name
         self.__doc__ = f"The StableHLO program {source.name}."
@@ -75,16 +86,24 @@ class StableHloFunction:
             self._graphs[known] = self._translated(module)
 
     @property
+    def graph(self) -> Graph:
+        """What it computes. Raises ArgumentError where the program leaves extents open."""
+        return self._graph([spec.type for spec in self._specs([self._layout.types[n] for n in self._layout.inputs])])
+
+    @property
     def example_specs(self) -> tuple[Any, ...]:
         """What the function can be called with: a spec in the place of each array.
 
         Raises ArgumentError where the program leaves extents open.
         """
-        types = [_static(shaped) for shaped in self._layout.types]
+        return unflatten(self._layout.arguments, self._specs(self._layout.types))
+
+    def _specs(self, wanted: Sequence[Shaped]) -> list[Spec]:
+        types = [_static(shaped) for shaped in wanted]
         if None in types:
             texts = ", ".join(map(str, self._layout.types))
             raise ArgumentError(f"{self.__name__} takes arrays of any extent ({texts}): give specs with numbers for ?")
-        return unflatten(self._layout.arguments, [Spec(type_) for type_ in types if type_ is not None])
+        return [Spec(type_) for type_ in types if type_ is not None]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results, traced where a trace is under way. Raises ArgumentError for arguments of other types."""

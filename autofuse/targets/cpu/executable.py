@@ -148,11 +148,11 @@ class _Builder:
             out_tree=self.document.out_tree,
             threads=identity.threads if isinstance(identity, CpuIdentity) else None,
         )
-        native = NativeProgram(program, engine, objects=self.codes.objects(program.kernels, engine))
+        opaque = tuple(self.codes.opaque)
+        objects = self.codes.objects(program.kernels, engine)
+        native = NativeProgram(program, engine, objects=objects, calls=opaque)
         aliased = frozenset(alias.output for alias in aliases)
-        return CpuExecutable(
-            self.document, self.kernels, native, tuple(self.codes.opaque), aliased, memory, len(before)
-        )
+        return CpuExecutable(self.document, self.kernels, native, opaque, aliased, memory, len(before))
 
     def _calls(self, kernels: Sequence[LoweredKernel], memory: MemoryPlan, begin: int, place: _Place) -> list[Call]:
         """The calls of a program whose part of the arena begins at a byte."""

@@ -36,6 +36,7 @@ class CudaProgram:
     constant_bytes: int
     direct: None = None
     direct_into: None = None
+    xla_entry: None = None
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ class CountedProgram:
     constant_bytes: int
     direct: None = None
     direct_into: None = None
+    xla_entry: None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@
 ;   or, for a loop or a branch around calls: -1, address of a frame (see regions.ll).
 ; A buffer is an argument (kind 0, number), arena memory (1, offset) or an address (2). All members' tables are filled,
 ; then the steps run one after another. `times`, unless null, receives the nanoseconds of each group. The word before a
-; table is the address of a word that a call makes other than 0 if it failed: nothing is run after that.
+; table is the address of a word that a call makes other than 0 if it failed: nothing is run after that, and the driver
+; returns the word.
 
 ; what groups share: the caller's scratch, the tables, whether to stop, when signals were looked for
 %Run = type { ptr, ptr, i64, i64 }
 
-define void @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
+define i64 @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
 entry:
   %groups = load i64, ptr %program
   %blas.at = getelementptr i64, ptr %program, i64 1
@@ -76,7 +77,8 @@ expect.no.more:
   call void @plan_exit()
   br label %done
 done:
-  ret void
+  %stopped = load i64, ptr %stop
+  ret i64 %stopped
 }
 
 ; runs groups one after another, until one of them says that it failed

@@ -323,11 +323,11 @@ launch:
   %keep = icmp eq i64 %release, 0
   br i1 %keep, label %run.held, label %run.released
 run.held:
-  call void @af_run(ptr %program, ptr %pointers, ptr %arena, ptr null)
+  %stopped.held = call i64 @af_run(ptr %program, ptr %pointers, ptr %arena, ptr null)
   br label %ran
 run.released:
   %thread = call ptr @PyEval_SaveThread()
-  call void @af_run(ptr %program, ptr %pointers, ptr %arena, ptr null)
+  %stopped.released = call i64 @af_run(ptr %program, ptr %pointers, ptr %arena, ptr null)
   call void @PyEval_RestoreThread(ptr %thread)
   br label %ran
 ran:

@@ -25,7 +25,9 @@ from autofuse.targets.cpu.native.nativeruntime import KERNEL_SYMBOLS, enable_bla
 from autofuse.targets.cpu.native.treedata import TreeData, tree_data
 
 if TYPE_CHECKING:  # LLVM is loaded where something is compiled
+    from autofuse.targets.base import XlaEntry
     from autofuse.targets.cpu.native.engine import Engine
+    from autofuse.targets.cpu.native.opaque import OpaqueCall
 
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _METH_FASTCALL = 0x80
@@ -101,11 +103,13 @@ class NativeProgram:
         *,
         release_gil: bool = True,
         objects: Sequence[bytes] | None = None,
+        calls: Sequence[OpaqueCall] = (),
     ) -> None:
         """Compile (or fetch from the cache) and link. Raises BackendError.
 
         `release_gil`: let other Python threads run during a call; costs about 50 ns, so say False for programs of a
         few microseconds. `objects`: the kernels' code where it is at hand; their text is not looked at then.
+        `calls`: calls of Python whose addresses the constants hold.
         """
         driver.check(program)
         self.program = program
@@ -117,7 +121,9 @@ class NativeProgram:
         self._data = self._driver_data(driver.groups(program.calls))
         self._arena_bytes = driver.arena_size(program)
         self._trees = _native_trees(program)
-        context, owner = self._context(release_gil)
+        self._calls = tuple(calls)
+        self._xla_entry: XlaEntry | None = None
+        context, owner = self._entered = self._context(release_gil)
         runtime = native_runtime()
         self.call = _builtin(context, owner, "call", runtime["af_call"])
         self.call_into = _builtin(context, owner, "call_into", runtime["af_call_into"])
@@ -180,6 +186,16 @@ class NativeProgram:
     def direct_into(self) -> Callable[..., Any] | None:
         """The same, into memory that is given."""
         return self.call_into if self.call_one is not None and self.direct is self.call_one else None
+
+    @property
+    def xla_entry(self) -> XlaEntry:
+        """How XLA's runtime calls it."""
+        if self._xla_entry is None:
+            from autofuse.targets.cpu.native.xla import entry_of  # few programs are called so
+
+            context, owner = self._entered
+            self._xla_entry = entry_of(self.program, self.objects, self._calls, context.ctypes.data, owner, self)
+        return self._xla_entry
 
     def source(self) -> dict[str, str]:
         """The LLVM IR of each kernel, by name."""
@@ -246,7 +262,7 @@ class NativeProgram:
             "out_tree": 0 if self._trees is None else self._trees[1].address,
         }
         context = np.array([values[slot] for slot in _SLOTS], np.uint64)
-        owner = _Owner(self._code, self._constants, self._data, self._trees, inputs, outputs, context)
+        owner = _Owner(self._code, self._calls, self._constants, self._data, self._trees, inputs, outputs, context)
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native_runtime()["af_arena_free"])
         weakref.finalize(owner, _free_arenas, free, context).atexit = False
         return context, owner

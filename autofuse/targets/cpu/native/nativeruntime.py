@@ -43,9 +43,16 @@ _EXPORTS = (
     "af_alone_until",
     "af_blas_get",
     "af_blas_set",
+    "af_xla_type",
+    "af_xla_reason",
+    "af_xla_left",
+    "af_xla_enter",
+    "af_xla_retire",
+    "af_xla_instantiate",
+    "af_xla_execute",
 )
 
-_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "regions", "entry", "tree")
+_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "regions", "entry", "tree", "xla")
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _RELAX = {

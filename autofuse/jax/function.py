@@ -1,0 +1,89 @@
+"""Functions of JAX's whose calls run plans."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
+from typing import Any
+
+import jax
+from jax.core import eval_jaxpr
+
+from autofuse.api.plan import Plan
+from autofuse.errors import ArgumentError
+from autofuse.jax.arguments import chosen
+from autofuse.jax.callee import Callee
+from autofuse.jax.lowering import taking_apart
+from autofuse.jax.planner import Planner
+from autofuse.jax.primitive import call_p
+from autofuse.jax.tracing import planned
+
+
+class JaxFunction:
+    """A compiled function of `jax.Array`s. JAX tells its calls apart, as it does for `jax.jit`, and runs them.
+
+    It may be called from several threads, and inside functions that JAX transforms.
+    """
+
+    def __init__(self, function: Callable[..., Any], planner: Planner, options: Mapping[str, Any]) -> None:
+        """`options`: those of `jax.jit`."""
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.planner = planner
+        donated = chosen(function, options.get("donate_argnums"), options.get("donate_argnames"))
+        self._static = chosen(function, options.get("static_argnums"), options.get("static_argnames"))
+
+        @functools.wraps(function)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            return planned(function, planner, donated, args, kwargs)
+
+        self._jitted: Any = jax.jit(traced, **options)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run the plan for these arguments, made at the first such call."""
+        return self._jitted(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The function as a method: its object is an argument, of a type that JAX knows, or static."""
+        return self if instance is None else MethodType(self, instance)
+
+    def plan(self, /, *args: Any, **kwargs: Any) -> Plan:
+        """The plan that a call with these arguments runs; a `jax.ShapeDtypeStruct` may stand for each array.
+
+        The plan takes the arrays that are read, one by one, as NumPy's. Raises ArgumentError where there is nothing to
+        compute, or JAX computes it.
+        """
+        callee, _ = self.callee(args, kwargs)
+        with taking_apart():
+            return self.planner.plan(callee)
+
+    def callee(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callee, Callable[[], list[Any]]]:
+        """What a call of these arguments plans, and what computes its operands. Raises ArgumentError if nothing."""
+        closed = self._jitted.trace(*args, **kwargs).jaxpr
+        jaxpr, leaves = closed.jaxpr, self._static.without(args, kwargs)
+        place = next((n for n, equation in enumerate(jaxpr.eqns) if equation.primitive is call_p), None)
+        if place is None:
+            raise ArgumentError(f"{self.planner.name}: these arguments have no plan: JAX computes all that there is")
+        equation, unnamed = jaxpr.eqns[place], jaxpr.debug_info.with_unknown_names()
+        before = jaxpr.replace(eqns=jaxpr.eqns[:place], outvars=list(equation.invars), debug_info=unnamed)
+        return equation.params["callee"], lambda: eval_jaxpr(before, closed.consts, *leaves)
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As of a function of `jax.jit`'s: the module that calls the plan."""
+        return self._jitted.lower(*args, **kwargs)
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As of a function of `jax.jit`'s."""
+        return self._jitted.trace(*args, **kwargs)
+
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As of a function of `jax.jit`'s: types of the results, with nothing planned."""
+        return self._jitted.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forget what was compiled."""
+        self._jitted.clear_cache()
+
+    def __repr__(self) -> str:
+        return f"<autofuse.jax function {self.planner.name}>"
