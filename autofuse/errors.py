@@ -37,7 +37,7 @@ class TraceTypeError(TraceError, TypeError):
 
 
 class NumpyOnlyError(TraceError):
-    """A function uses what only NumPy has (complex numbers, a call of unknown result types): it can run as a whole."""
+    """A function uses what only NumPy has (a call of unknown result types, say): it can run as a whole."""
 
 
 class ArgumentError(AutofuseError):

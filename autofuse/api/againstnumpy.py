@@ -18,6 +18,7 @@ from autofuse.ir import tree
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.parameters import call_in_order
+from autofuse.ir.parts import as_complex, complex_places
 from autofuse.lazydataclass import replace
 from autofuse.measurement.timer import Clock, median, median_interval, rough_us
 from autofuse.plan.document import PlanDocument
@@ -95,6 +96,8 @@ def _roughly_us(call: Callable[[], object], left_us: float, clock: Clock) -> flo
 def _on_copies(call: Callable[..., Any], traced: Traced, arrays: Sequence[NDArray[Any]]) -> Callable[[], object]:
     """A call with arrays of its own: a function that writes into them meets nobody else."""
     own: list[Any] = [array.copy() for array in arrays]
+    for number in complex_places(traced.graph.inputs):
+        own[number] = as_complex(own[number])
     for number, (_, leaf) in enumerate(tree.leaf_items(traced.in_tree)):
         if leaf.scalar:
             own[number] = own[number][()]

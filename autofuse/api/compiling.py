@@ -69,11 +69,11 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     all that each operation becomes a kernel; the plan's notes say so, and such a plan may differ from run to run. It
     binds "analytical", "greedy" and "beam". A Python loop that was unrolled into many steps is an UnrolledLoopWarning.
     `on_unsupported`: what becomes of calls that no kernel computes: "numpy" leaves those of NumPy and SciPy to them,
-    with one LeftToNumpyWarning, as parts of the plan where their results' types follow from the arguments' types, else,
-    and for complex numbers, with the whole function; "eager" learns result types of any call by running it on `args`;
-    "error" refuses. `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index that is known only then
-    is out of bounds, and write nothing; without it such an index reads the nearest element, and what it writes is
-    dropped or goes to the nearest. `roll`: whether Python loops of 16 iterations and more become loops of the program,
+    with one LeftToNumpyWarning, as parts of the plan where their results' types follow from the arguments' types, else
+    with the whole function; "eager" learns result types of any call by running it on `args`; "error" refuses.
+    `check_bounds`: calls raise OutOfBoundsError, an IndexError, where an index that is known only then is out of
+    bounds, and write nothing; without it such an index reads the nearest element, and what it writes is dropped or
+    goes to the nearest. `roll`: whether Python loops of 16 iterations and more become loops of the program,
     and `if` and `while` on traced values its branches and loops, where the source allows it; the plan's notes say what
     became of each. Raises TraceError, SearchError (also where memory is not enough), ArgumentError,
     LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.

@@ -1,4 +1,4 @@
-"""Functions that run through NumPy as a whole: what `compile`, `tune` and `jit` give for complex numbers, say."""
+"""Functions that run through NumPy as a whole: what `compile`, `tune` and `jit` give for what no graph has."""
 
 from __future__ import annotations
 

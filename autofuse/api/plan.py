@@ -303,7 +303,7 @@ class Plan:
 
     @cached_property
     def _types(self) -> tuple[Any, ...]:
-        return tuple(value.type for value in self.document.graph.inputs)
+        return self.document.input_types
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -392,7 +392,7 @@ class Plan:
     def _call_into(self, executable: Executable, leaves: Sequence[Any], out: Any) -> Any:
         from autofuse.api.callarguments import check_out, check_outs
 
-        types = [value.type for value in self.document.graph.outputs]
+        types = self.document.output_types
         given = tree.flatten_as(self.document.out_tree, out, "out")
         names = ["out"] if isinstance(self.document.out_tree, tree.Leaf) else [f"out[{n}]" for n in range(len(given))]
         targets = [check_out(o, t, name, self._arrays) for o, t, name in zip(given, types, names, strict=False)]

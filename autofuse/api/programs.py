@@ -14,6 +14,7 @@ from autofuse.ir import dtypes, tree
 from autofuse.ir.devicearrays import is_device_array
 from autofuse.ir.digest import digest
 from autofuse.ir.graph import Value
+from autofuse.ir.parts import as_complex, as_parts, complex_places, in_parts
 from autofuse.ir.types import TensorType
 from autofuse.passes.choices import DEFAULT, Choices, read_choices
 from autofuse.passes.pipeline import Numerics, clean
@@ -42,6 +43,8 @@ def traced_program(traced: Traced, choices: Choices = DEFAULT, numerics: Numeric
         bounds=traced.bounds,
         notes=traced.notes,
         numerics=numerics,
+        complex_inputs=complex_places(traced.graph.inputs),
+        complex_outputs=complex_places(traced.graph.outputs),
     )
     if choices != DEFAULT:
         program = varied(program, choices)
@@ -73,6 +76,8 @@ def program_of(document: PlanDocument) -> Program:
         contiguous=document.contiguous,
         bounds=document.bounds,
         numerics=document.numerics,
+        complex_inputs=document.complex_inputs,
+        complex_outputs=document.complex_outputs,
     )
 
 
@@ -89,8 +94,9 @@ def fixed_choices(variants: str | Choices) -> Choices:
 def measuring_inputs(
     traced: Traced, inputs: str | os.PathLike[str] | None, seed: int, target: Target
 ) -> list[NDArray[Any]]:
-    """Concrete arrays for the graph's inputs: the caller's own, those of a file, or seeded random ones for specs.
+    """Concrete arrays for the program's inputs: the caller's own, those of a file, or seeded random ones for specs.
 
+    Complex numbers are given as their parts, as the program's cleaned-up graph takes them.
     `target`: where arrays of the caller's that are not NumPy's lie.
     """
     leaves, _ = tree.flatten(traced.values, is_array)
@@ -111,7 +117,7 @@ def measuring_inputs(
             array = target.arrays.fetched(leaf)
         else:
             array = _random_argument(value, rng)
-        arrays.append(np.ascontiguousarray(array).reshape(value.type.shape))
+        arrays.append(as_parts(np.ascontiguousarray(array).reshape(value.type.shape)))
     return arrays
 
 
@@ -129,6 +135,8 @@ def _random_argument(value: Value, rng: np.random.Generator) -> NDArray[Any]:
 
 def random_array(type_: TensorType, rng: np.random.Generator) -> NDArray[Any]:
     """Seeded data for a spec: standard normals, small non-negative integers, coin flips."""
+    if type_.dtype.is_complex:
+        return as_complex(random_array(in_parts(type_), rng))
     if type_.dtype.is_float:
         return rng.standard_normal(type_.shape).astype(type_.dtype.numpy)
     if type_.dtype == dtypes.BOOL:

@@ -22,6 +22,7 @@ from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 from autofuse.ir import tree
 from autofuse.ir.parameters import in_order, names_of
+from autofuse.ir.parts import as_parts
 from autofuse.ir.types import of_array
 from autofuse.lazydataclass import replace
 from autofuse.measurement.timer import TimingPolicy, measure, rest
@@ -110,6 +111,7 @@ def _from_file(plan: Plan, inputs: Path | None, rng: np.random.Generator) -> Cal
     arrays = [value.name for value in plan.graph.inputs]
     in_file = {} if inputs is None else read_arguments(inputs, arrays, f"--inputs {inputs}")
     children = document.in_tree.children if isinstance(document.in_tree, tree.Branch) else ()
+    types = dict(zip(arrays, document.input_types, strict=True))
     inputs_left = iter(plan.graph.inputs)
     own = {
         name: (child, list(islice(inputs_left, tree.count_leaves(child))))
@@ -120,7 +122,7 @@ def _from_file(plan: Plan, inputs: Path | None, rng: np.random.Generator) -> Cal
         child, leaves = own[name]
         if _has_digest(child):
             raise ArgumentError(f"{document.name}: the values of {name} are part of the plan; give it by --arg")
-        found = [in_file[leaf.name] if leaf.name in in_file else _random(leaf.type, rng) for leaf in leaves]
+        found = [in_file[leaf.name] if leaf.name in in_file else _random(types[leaf.name], rng) for leaf in leaves]
         return tree.unflatten(_plain(child), found)
 
     return value
@@ -158,7 +160,7 @@ def check(plan: Plan, values: tuple[Any, ...]) -> list[str]:
     leaves, structure = tree.flatten(values, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
     own = tuple(tree.unflatten(structure, [leaf.copy() for leaf in leaves]))
     inputs = leaves_of(own)
-    given = [array.copy() for array in inputs]
+    given = [as_parts(np.array(array, order="C")) for array in inputs]
     expected = interpret(graph, *given)
     results = leaves_of(plan.in_order(own))
     found = [*results, *(inputs[number] for number in plan.document.writebacks)]
@@ -166,7 +168,7 @@ def check(plan: Plan, values: tuple[Any, ...]) -> list[str]:
     faults: list[str] = []
     for number, (value, actual, right, bound) in enumerate(answers):
         try:
-            check_array(f"output {number} (%{value.name})", actual, right, bound)
+            check_array(f"output {number} (%{value.name})", as_parts(actual), right, bound)
         except WrongAnswerError as wrong:
             faults.append(str(wrong))
     return faults
@@ -192,8 +194,9 @@ def _random(type_: Any, rng: np.random.Generator) -> Array:
 
 
 def _statistics(array: Array) -> dict[str, Any]:
-    """Type, extremes, mean and checksum of the bytes."""
+    """Type, extremes, mean and checksum of the bytes; of complex numbers extremes and mean of all parts."""
     report: dict[str, Any] = {"type": str(of_array(array)), "crc32": f"{zlib.crc32(array.tobytes()):08x}"}
+    array = as_parts(array)
     if array.size and array.dtype != np.bool_:
         wide = array.astype(np.float64)
         finite = wide[np.isfinite(wide)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from autofuse.frontend.axes import UNSET
 from autofuse.frontend.bounds import check_index, require_index_dtype
+from autofuse.frontend.complexrules import by_parts, is_complex, joined_parts
 from autofuse.frontend.dispatch import ORDERED, call, implements
 from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.location import trace_error
@@ -217,6 +218,12 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     array = as_tracer(x)
     if array.dtype.kind in "biu":
         return (array.copy() if copy else array)[()]
+    if is_complex(array):
+        fixed = by_parts(lambda part: nan_to_num(part, True, nan, posinf, neginf), array)
+        if copy:
+            return fixed
+        array[...] = fixed
+        return array[()]
     info = np.finfo(array.dtype)
     high = info.max.item() if posinf is None else posinf
     low = info.min.item() if neginf is None else neginf
@@ -294,6 +301,12 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     """As `np.interp`."""
     if period is not None:
         raise ValueError("np.interp with period cannot be traced")
+    if is_complex(as_tracer(fp)):
+        sides = (left, right)
+        re, im = (
+            interp(x, xp, part(fp), *(None if s is None else part(s) for s in sides)) for part in (np.real, np.imag)
+        )
+        return joined_parts(re, im)
     at, knots, values = (as_tracer(item).astype(np.float64) for item in (x, xp, fp))
     upper = call(np.clip, call(np.searchsorted, knots, at, "right"), 1, knots.size - 1)
     low, high = upper - 1, upper

@@ -65,7 +65,7 @@ class Concrete:
         )
 
     def __complex__(self) -> complex:
-        return complex(self._concrete("complex()", "complex numbers are left to NumPy", NumpyOnlyError))
+        return complex(self._concrete("complex()", "x.astype(np.complex128)", NumpyOnlyError))
 
     def __index__(self) -> int:
         return operator.index(

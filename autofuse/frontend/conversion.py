@@ -13,7 +13,7 @@ from autofuse.frontend.bounds import check_index
 from autofuse.frontend.dispatch import FUNCTIONS, ORDERED, call, implements
 from autofuse.frontend.layouts import fortran, interleaved, without_data
 from autofuse.frontend.promotion import as_tracer, convert
-from autofuse.frontend.steps import BitcastStep
+from autofuse.frontend.steps import BitcastStep, PartsStep, WholeStep
 from autofuse.frontend.tracer import TracerArray, fresh, view
 from autofuse.frontend.ufuncs import keep_order
 from autofuse.ir import dtypes
@@ -55,10 +55,21 @@ def astype_function(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = N
 def bitcast(array: TracerArray, dtype: Any) -> Any:
     """`x.view(dtype)` of an equally wide dtype: the same memory, as in NumPy."""
     wanted = dtypes.from_numpy(np.dtype(dtype))
+    own = array.cell.type.dtype
+    if array.ndim and own.is_complex and wanted is own.part:
+        return _regrouped(array, PartsStep())
+    if array.ndim and wanted.is_complex and wanted.part is own:
+        return _regrouped(array, WholeStep())
     if wanted.itemsize != array.dtype.itemsize or "bool" in (wanted.kind, array.cell.type.dtype.kind):
         raise TypeError(f"view as {wanted} of {array.dtype} cannot be traced; the widths must be equal")
     seen = view(array, BitcastStep(wanted))
     return fresh(seen.value) if array.is_scalar else seen
+
+
+def _regrouped(array: TracerArray, step: PartsStep | WholeStep) -> TracerArray:
+    """A view of another width. Raises ValueError where NumPy does."""
+    step.numpy(np.lib.stride_tricks.as_strided(np.empty(1, array.dtype), array.shape, array.cell.layout.strides))
+    return view(array, step)
 
 
 FUNCTIONS["bitcast"] = bitcast
@@ -91,32 +102,6 @@ def size_(a: Any, axis: Any = None) -> Any:
     """As `np.size`."""
     array = as_tracer(a)
     return math.prod(array.shape[d] for d in many_axes(axis, array.ndim))
-
-
-@implements(np.iscomplexobj)
-def iscomplexobj(x: Any) -> Any:
-    """As `np.iscomplexobj`."""
-    del x
-    return False
-
-
-@implements(np.isrealobj)
-def isrealobj(x: Any) -> Any:
-    """As `np.isrealobj`."""
-    del x
-    return True
-
-
-@implements(np.real)
-def real(val: Any) -> Any:
-    """As `np.real`."""
-    return as_tracer(val)
-
-
-@implements(np.imag)
-def imag(val: Any) -> Any:
-    """As `np.imag`."""
-    return as_tracer(val).imag
 
 
 @implements(np.result_type)
@@ -162,12 +147,6 @@ def isscalar(element: Any) -> Any:
 def iterable(y: Any) -> Any:
     """As `np.iterable`."""
     return as_tracer(y).ndim > 0
-
-
-@implements(np.isreal)
-def isreal(x: Any) -> Any:
-    """As `np.isreal`."""
-    return call(np.ones_like, as_tracer(x), bool)[()]
 
 
 @implements(np.tril_indices_from)

@@ -306,7 +306,7 @@ def linspace(
         result = cast("Any", np.linspace)(_number(start), _number(stop), num, endpoint, retstep, dtype, axis)
         return (_own(result[0]), result[1]) if retstep else _own(result)
     common = result_dtype(start, stop)
-    common = common if common.kind == "f" else np.result_type(common, np.float64)
+    common = common if common.kind in "fc" else np.result_type(common, np.float64)
     low, high = (as_tracer(bound).astype(common) for bound in (start, stop))
     delta = high - low
     count = operator.index(num)

@@ -4,8 +4,8 @@ What `trace(..., on_unsupported=)` says:
 
 - "numpy" (the default): a call of a listed function of NumPy or SciPy (`autofuse.ir.ops.library_signatures`) becomes a
   `custom_call` node between the traced ones, if its results' types follow from the types of its arguments
-  (`autofuse.frontend.resulttypes`). Any other call of NumPy or SciPy, and complex numbers, are a NumpyOnlyError: the
-  function can run as it is written, and does for `autofuse.compile`, `tune` and `jit`.
+  (`autofuse.frontend.resulttypes`). Any other call of NumPy or SciPy, and what no graph does with complex numbers, is a
+  NumpyOnlyError: the function can run as it is written, and does for `autofuse.compile`, `tune` and `jit`.
 - "eager": result types of the others are learned by running them once, where the graph recorded so far is interpreted
   on the sample arguments given to `trace`. So it takes arrays, not specs, and no loop or branch body.
 - "error": refused, with the nearest name that can be traced.

@@ -15,7 +15,7 @@ from autofuse.frontend.steps import DiagonalStep
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, view
-from autofuse.frontend.ufunc_rules import RULES
+from autofuse.frontend.ufunc_rules import apply
 from autofuse.frontend.ufuncs import finish, out_arrays
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import dataclass
@@ -209,4 +209,4 @@ def _product(a: _Labelled, b: _Labelled, labels: str) -> Value:
         wide = reshape(transpose(term.value, order), _with_ones(labels, term.labels, sizes))
         return Term(broadcast(wide, shape))
 
-    return cast("Term", RULES["multiply"](spread(a), spread(b))).value
+    return cast("Term", apply("multiply", spread(a), spread(b))).value

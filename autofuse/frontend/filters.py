@@ -31,7 +31,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     if not kernel.size:
         raise ValueError("v cannot be empty" if signal.size else "a cannot be empty")
     dtype = np.result_type(signal.dtype, kernel.dtype)
-    if mode in _LENGTHS and kernel.size > _MOST_TAPS and dtype.kind in "iuf":
+    if mode in _LENGTHS and kernel.size > _MOST_TAPS and dtype.kind in "iufc":
         length = _LENGTHS[mode](signal.size, kernel.size)
         result = TensorType((length,), dtypes.from_numpy(dtype))
         return numpys_own(np.convolve, result, signal.astype(dtype), kernel.astype(dtype), mode)
@@ -56,6 +56,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """As `np.correlate`."""
-    if as_tracer(v).size > as_tracer(a).size:
-        return call(np.flip, convolve(as_tracer(v), call(np.flip, as_tracer(a)), mode)).copy()  # an array of its own
-    return convolve(a, call(np.flip, as_tracer(v)), mode)
+    kernel = as_tracer(v).conj()
+    if kernel.size > as_tracer(a).size:
+        return call(np.flip, convolve(kernel, call(np.flip, as_tracer(a)), mode)).copy()  # an array of its own
+    return convolve(a, call(np.flip, kernel), mode)

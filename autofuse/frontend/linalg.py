@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend.axes import many_axes, one_axis
+from autofuse.frontend.complexrules import squares
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, result_dtype, transpose
 from autofuse.frontend.tracecontext import current
@@ -109,7 +110,7 @@ GENERALIZED["matmul"] = matmul
 def _vecdot(ufunc: np.ufunc, a: Any, b: Any, out: Any = None, axis: Any = -1) -> Any:
     del ufunc
     left, right = call(np.moveaxis, as_tracer(a), axis, -1), call(np.moveaxis, as_tracer(b), axis, -1)
-    first, second = _converted(left, right)
+    first, second = _converted(left.conj(), right)
     batch = np.broadcast_shapes(first.type.shape[:-1], second.type.shape[:-1])
     first, second = broadcast(first, batch + first.type.shape[-1:]), broadcast(second, batch + second.type.shape[-1:])
     leading = tuple(range(len(batch)))
@@ -132,7 +133,7 @@ def _into(out: Any, column: Any) -> Any:
 
 def _vecmat(ufunc: np.ufunc, x: Any, a: Any) -> Any:
     del ufunc
-    return call(np.squeeze, np.matmul(as_tracer(x)[..., None, :], a), -2)
+    return call(np.squeeze, np.matmul(as_tracer(x)[..., None, :].conj(), a), -2)
 
 
 GENERALIZED["vecdot"] = _vecdot
@@ -163,7 +164,7 @@ def inner(a: Any, b: Any) -> Any:
 @implements(np.vdot)
 def vdot(a: Any, b: Any) -> Any:
     """As `np.vdot`."""
-    return dot(call(np.ravel, as_tracer(a)), call(np.ravel, as_tracer(b)))
+    return dot(call(np.ravel, as_tracer(a)).conj(), call(np.ravel, as_tracer(b)))
 
 
 @implements(np.outer, np.linalg.outer)
@@ -300,7 +301,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if array.dtype.kind in "biu":
         array = array.astype(np.float64)
     if axis is None and ord is None:
-        flat = np.sqrt(call(np.sum, np.multiply(array, array)))
+        flat = np.sqrt(call(np.sum, squares(array)))
         return flat.reshape((1,) * array.ndim) if keepdims else flat
     axes = tuple(range(array.ndim)) if axis is None else _axis_list(axis, array.ndim)
     if len(axes) == 1:
@@ -317,11 +318,11 @@ def _vector_norm(x: TracerArray, order: Any, axis: int, keepdims: bool) -> Any:
     if order == -math.inf:
         return call(np.min, magnitude, axis, keepdims=keepdims)
     if order == 0:
-        return call(np.sum, np.not_equal(x, 0).astype(x.dtype), axis, keepdims=keepdims)
+        return call(np.sum, np.not_equal(x, 0).astype(x.real.dtype), axis, keepdims=keepdims)
     if order == 1:
         return call(np.sum, magnitude, axis, keepdims=keepdims)
     if order is None or order == 2:
-        return np.sqrt(call(np.sum, np.multiply(x, x), axis, keepdims=keepdims))
+        return np.sqrt(call(np.sum, squares(x), axis, keepdims=keepdims))
     if isinstance(order, str):
         raise ValueError(f"Invalid norm order '{order}' for vectors")
     return np.power(call(np.sum, np.power(magnitude, order), axis, keepdims=keepdims), 1 / order)
@@ -331,7 +332,7 @@ def _matrix_norm(x: TracerArray, order: Any, axes: tuple[int, ...], keepdims: bo
     if x.dtype.kind in "biu":
         x = x.astype(np.float64)
     if order in (None, "fro", "f"):
-        return np.sqrt(call(np.sum, np.multiply(x, x), many_axes(axes, x.ndim), keepdims=keepdims))
+        return np.sqrt(call(np.sum, squares(x), many_axes(axes, x.ndim), keepdims=keepdims))
     if order not in (1, -1, math.inf, -math.inf):
         raise ValueError(f"np.linalg.norm of matrices is traced for ord None, 'fro', 1, -1, inf, -inf; got {order!r}")
     summed, other = axes if abs(order) == 1 else axes[::-1]

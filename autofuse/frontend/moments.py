@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.axes import UNSET, given, many_axes, one_axis
+from autofuse.frontend.complexrules import is_complex, squares
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer, convert, is_weak
 from autofuse.frontend.reductions import reduce
@@ -63,8 +64,10 @@ def _variance(
     if mean_ is UNSET:
         total = reduce(np.add, wide, axes, compute, None, True, where=where)
         mean_ = _divided(total, _counted(array, axes, True, where))
-    centered = np.subtract(wide, as_tracer(mean_))
-    total = reduce(np.add, np.multiply(centered, centered), axes, compute, None, keep, where=where)
+    centered = as_tracer(np.subtract(wide, as_tracer(mean_)))
+    if is_complex(centered):
+        compute = result = centered.real.dtype
+    total = reduce(np.add, squares(centered), axes, compute, None, keep, where=where)
     count = _counted(array, axes, keep, where)
     freedom = max(count - ddof, 0) if is_weak(count) else np.maximum(count - ddof, 0)
     return _divided(total, freedom), result

@@ -1,7 +1,7 @@
 """Dtypes exactly as NumPy 2 resolves them (NEP 50), and operands brought to one dtype and shape.
 
-Python `int` and `float` are weak: they take the dtype of the arrays they meet. `bool`, NumPy scalars and arrays are
-strong. The rules are not rewritten here: NumPy itself is asked (`ufunc.resolve_dtypes`, `np.result_type`).
+Python `int`, `float` and `complex` are weak: they take the dtype of the arrays they meet. `bool`, NumPy scalars and
+arrays are strong. The rules are not rewritten here: NumPy itself is asked (`ufunc.resolve_dtypes`, `np.result_type`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from autofuse.frontend.dispatch import call, tracers_in
 from autofuse.frontend.tracecontext import current, supported
 from autofuse.frontend.tracer import TracerArray, WeakScalar
 from autofuse.ir import dtypes, types
-from autofuse.ir.dtypes import ComplexDtypeError
 from autofuse.ir.graph import Value
 
 _THROUGH = {
@@ -28,7 +27,7 @@ _THROUGH = {
 
 def is_weak(value: Any) -> bool:
     """Whether `value` is a Python number that takes the dtype of the arrays it meets."""
-    return type(value) in (int, float) or isinstance(value, WeakScalar)
+    return type(value) in (int, float, complex) or isinstance(value, WeakScalar)
 
 
 def known_weak(value: Any) -> Any:
@@ -37,7 +36,7 @@ def known_weak(value: Any) -> Any:
 
 
 def dtype_of(value: Any) -> Any:
-    """What NumPy's resolvers want to know of an operand: a dtype, or `int` / `float` for a weak Python number."""
+    """What NumPy's resolvers want to know of an operand: a dtype, or the class of a weak Python number."""
     if isinstance(value, WeakScalar):
         return value.python
     return type(value) if is_weak(value) else as_tracer(value).dtype
@@ -49,8 +48,6 @@ def as_tracer(value: Any) -> TracerArray:
         return value
     if isinstance(value, list | tuple) and any(True for _ in tracers_in(value)):
         return call(np.stack, [as_tracer(item) for item in cast("Sequence[Any]", value)])
-    if isinstance(value, complex | np.complexfloating):
-        raise ComplexDtypeError("complex numbers are not supported")
     types.require_plain(value)
     array = np.asarray(value)
     if array.dtype == object:
@@ -62,7 +59,7 @@ def as_tracer(value: Any) -> TracerArray:
 
 def static_number(value: Any) -> Any:
     """The number an operand is known to be at tracing (Python or NumPy scalar), as a Python number; else None."""
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | complex):
         return value
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return value.item()
@@ -93,7 +90,7 @@ def spread(operand: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Value:
 
 
 def convert(value: Value, dtype: np.dtype[Any]) -> Value:
-    """`value` in another dtype, as NumPy's `astype`; to bool is `!= 0`.
+    """`value` in another dtype, as NumPy's `astype`; to bool is `!= 0`; complex to real drops the imaginary part.
 
     Floats become integers of 8, 16, 32 bits through a wider signed one, whose low bits are kept, and negative ones
     become uint64 through int64: C leaves this open, NumPy on x86-64 does so without a warning (`-1.0` is 255 as uint8).
@@ -106,6 +103,8 @@ def convert(value: Value, dtype: np.dtype[Any]) -> Value:
     if dtype == np.bool_:
         zero = current().splat(0, source.numpy, value.type.shape)
         return current().emit("compare", (value, zero), direction="NE")
+    if source.is_complex and dtype.kind != "c":
+        return convert(current().emit("real", (value,)), dtype)
     if source.is_float and dtype in _THROUGH:
         wide = convert(value, _THROUGH[dtype])
         wrapped = convert(wide, dtype)

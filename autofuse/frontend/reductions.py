@@ -13,7 +13,7 @@ from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, 
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
-from autofuse.frontend.ufunc_rules import RULES
+from autofuse.frontend.ufunc_rules import apply
 from autofuse.frontend.ufuncreductions import (
     HALVED,
     Loop,
@@ -96,14 +96,14 @@ def _reduce_in_any_order(
     begun = Term(broadcast(value_of(0 if start is None else start, loop[2]), shape))
     if not value.type.size:
         return begun.value
-    return RULES[ufunc.__name__](Term(_reduction(ufunc, loop, value, axes)), begun).value
+    return apply(ufunc.__name__, Term(_reduction(ufunc, loop, value, axes)), begun).value
 
 
 def _reduce_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...], start: Any, where: Any) -> Value:
     if start is None and (where is not True or not value.type.size):
         start = ufunc.identity
     if not axes:
-        return value if start is None else RULES[ufunc.__name__](Term(value).lift(start), Term(value)).value
+        return value if start is None else apply(ufunc.__name__, Term(value).lift(start), Term(value)).value
     (axis,) = axes
     if start is None and not value.type.shape[axis]:
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
@@ -112,7 +112,7 @@ def _reduce_in_order(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int,
 
 def _reduction(ufunc: np.ufunc, loop: Loop, value: Value, axes: tuple[int, ...]) -> Value:
     name = ufunc.__name__
-    if name in HALVED:
+    if name in HALVED or (value.type.dtype.is_complex and name != "add"):
         return reduce_in_halves(ufunc, loop, value, axes)
     is_bool = value.type.dtype is dtypes.BOOL
     combiner = _BOOL_COMBINERS.get(name, COMBINERS[name]) if is_bool else COMBINERS[name]

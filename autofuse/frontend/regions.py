@@ -160,12 +160,12 @@ def require_types(structure: Tree, before: Sequence[TracerArray], after: Sequenc
 
 def is_leaf(value: Any) -> bool:
     """Whether a value is an array or a number of the state."""
-    return isinstance(value, TracerArray | np.ndarray | np.generic | int | float)
+    return isinstance(value, TracerArray | np.ndarray | np.generic | int | float | complex)
 
 
 def is_number(leaf: Any) -> bool:
     """Whether a leaf is a Python number, whose dtype others decide."""
-    return type(leaf) in (int, float)
+    return type(leaf) in (int, float, complex)
 
 
 def plain(structure: Tree) -> Tree:

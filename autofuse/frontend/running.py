@@ -27,7 +27,8 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, ou
     loop = loop_of(ufunc, a.dtype, dtype, target)
     value = convert(a.value, loop[1])
     axis = one_axis(axis, a.ndim)
-    if value.type.dtype is dtypes.BOOL or ufunc.__name__ not in ("add", "multiply", "maximum", "minimum"):
+    only_adds = value.type.dtype.is_complex and ufunc.__name__ != "add"
+    if value.type.dtype is dtypes.BOOL or only_adds or ufunc.__name__ not in ("add", "multiply", "maximum", "minimum"):
         value = run_in_order(ufunc, loop, value, axis)
     elif a.shape[axis] > 1:
         value = current().emit(

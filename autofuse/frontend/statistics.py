@@ -10,6 +10,7 @@ import numpy as np
 from autofuse.frontend.axes import UNSET, kept, many_axes
 from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.choosing import where
+from autofuse.frontend.complexrules import by_parts, is_complex
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, is_weak, reshape
@@ -170,7 +171,7 @@ def cov(
     freedom = rows.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
     centered = np.subtract(rows, call(np.mean, rows, axis=1, keepdims=True))
     share = 1 / freedom if freedom > 0 else math.inf  # NumPy warns, and divides by 0
-    product = np.multiply(np.matmul(centered, call(np.transpose, centered)), share)
+    product = np.multiply(np.matmul(centered, call(np.transpose, centered).conj()), share)
     return call(np.squeeze, product)
 
 
@@ -187,8 +188,11 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     covariance = cov(x, y, rowvar, dtype=dtype)
     if not covariance.ndim:
         return covariance / covariance
-    deviation = np.sqrt(call(np.diagonal, covariance))
-    return call(np.clip, covariance / deviation[:, None] / deviation[None, :], -1, 1)
+    deviation = np.sqrt(call(np.diagonal, covariance).real)
+    shares = covariance / deviation[:, None] / deviation[None, :]
+    if is_complex(shares):
+        return by_parts(lambda part: call(np.clip, part, -1, 1), shares)
+    return call(np.clip, shares, -1, 1)
 
 
 @implements(np.cumulative_sum)

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from autofuse.frontend.tracecontext import current
-from autofuse.ir.dtypes import DType
+from autofuse.ir.dtypes import DType, complex_of
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import dataclass
 
@@ -223,6 +223,74 @@ class BitcastStep(Step):
 
     def write(self, parent: Value, new: Value) -> Value:
         return current().emit("bitcast_convert", (new,), dtype=parent.type.dtype)
+
+
+@dataclass(frozen=True)
+class PartStep(Step):
+    """`x.real` or `x.imag` of complex numbers."""
+
+    name: str
+    """`real` or `imag`."""
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return getattr(array, self.name)
+
+    def element(self, dtype: DType) -> DType:
+        return dtype.part
+
+    def read(self, parent: Value) -> Value:
+        return current().emit(self.name, (parent,))
+
+    def write(self, parent: Value, new: Value) -> Value:
+        if self.name == "real":
+            return current().emit("complex", (new, current().emit("imag", (parent,))))
+        return current().emit("complex", (current().emit("real", (parent,)), new))
+
+
+@dataclass(frozen=True)
+class PartsStep(Step):
+    """`x.view(dtype)` from complex numbers to the dtype of their parts, which lie along the last axis in turn."""
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.view(np.real(array).dtype)
+
+    def element(self, dtype: DType) -> DType:
+        return dtype.part
+
+    def read(self, parent: Value) -> Value:
+        apart = [current().emit(name, (parent,)) for name in ("real", "imag")]
+        columns = [current().emit("reshape", (part,), shape=(*part.type.shape, 1)) for part in apart]
+        joined = current().emit("concatenate", columns, dimension=parent.type.rank)
+        return current().emit("reshape", (joined,), shape=(*parent.type.shape[:-1], 2 * parent.type.shape[-1]))
+
+    def write(self, parent: Value, new: Value) -> Value:
+        del parent
+        return WholeStep().read(new)
+
+
+@dataclass(frozen=True)
+class WholeStep(Step):
+    """`x.view(dtype)` the other way: each two neighbours along the last axis are a complex number."""
+
+    def numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.view(np.result_type(array.dtype, np.complex64))
+
+    def element(self, dtype: DType) -> DType:
+        return complex_of(dtype)
+
+    def read(self, parent: Value) -> Value:
+        shape = (*parent.type.shape[:-1], parent.type.shape[-1] // 2)
+        pairs = current().emit("reshape", (parent,), shape=(*shape, 2))
+        zeros, ones = (0,) * len(shape), (1,) * (len(shape) + 1)
+        taken = [
+            current().emit("slice", (pairs,), start_indices=(*zeros, n), limit_indices=(*shape, n + 1), strides=ones)
+            for n in (0, 1)
+        ]
+        return current().emit("complex", [current().emit("reshape", (part,), shape=shape) for part in taken])
+
+    def write(self, parent: Value, new: Value) -> Value:
+        del parent
+        return PartsStep().read(new)
 
 
 @dataclass(frozen=True)

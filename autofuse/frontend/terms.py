@@ -30,7 +30,7 @@ class Term:
 
     @property
     def kind(self) -> str:
-        """`float`, `int`, `uint` or `bool`."""
+        """`float`, `int`, `uint`, `bool` or `complex`."""
         return self.value.type.dtype.kind
 
     @property

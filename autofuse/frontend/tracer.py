@@ -14,7 +14,7 @@ from autofuse.frontend.concrete import Concrete
 from autofuse.frontend.dispatch import FUNCTIONS, call, run
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.operators import Operators, call_ufunc, is_operand
-from autofuse.frontend.steps import ReadOnlyStep, Step
+from autofuse.frontend.steps import PartStep, ReadOnlyStep, Step
 from autofuse.ir.graph import Value
 
 _STATIC_SHAPE = "shapes must not depend on array values; use np.where, or arithmetic on the mask"
@@ -128,16 +128,27 @@ class TracerArray(Operators, Concrete):
 
     @property
     def real(self) -> Any:
-        return self
+        return self._part("real") if self.dtype.kind == "c" else self
 
     @real.setter
     def real(self, value: Any) -> None:
-        self[...] = value
+        self.real[...] = value
 
     @property
     def imag(self) -> Any:
+        if self.dtype.kind == "c":
+            return self._part("imag")
         zeros = call(np.zeros_like, self)
         return element(zeros.cell) if self.is_scalar else view(zeros, ReadOnlyStep())
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("cannot set imaginary part of non-complex array")
+        self.imag[...] = value
+
+    def _part(self, name: str) -> Any:
+        return run(_part, operator.attrgetter(name), (self,), {"name": name}, name)
 
     @property
     def flat(self) -> Any:
@@ -179,7 +190,7 @@ class TracerArray(Operators, Concrete):
         return self if self.is_scalar else call(np.copy, self, order)
 
     def conj(self) -> Any:
-        return self
+        return call_ufunc(np.conjugate, "__call__", (self,), {}) if self.dtype.kind == "c" else self
 
     conjugate = conj
 
@@ -205,7 +216,7 @@ class WeakScalar(TracerArray):
 
     __slots__ = ()
     python: type
-    """`int` or `float`."""
+    """`int`, `float` or `complex`."""
 
     def as_dtype(self, dtype: np.dtype[Any]) -> Value:
         """Its value as a number of that dtype."""
@@ -214,6 +225,12 @@ class WeakScalar(TracerArray):
 
 def _numpy_astype(array: NDArray[Any], dtype: Any, casting: Any, copy: bool, order: Any = "K") -> NDArray[Any]:
     return np.asarray(array).astype(dtype, order=order, casting=casting, copy=copy)
+
+
+def _part(array: TracerArray, name: str) -> TracerArray:
+    """The real or imaginary part of complex numbers: a view."""
+    seen = view(array, PartStep(name))
+    return fresh(seen.value) if array.is_scalar else seen
 
 
 def _numpy_view(array: NDArray[Any], dtype: Any) -> NDArray[Any]:

@@ -15,14 +15,29 @@ import numpy as np
 
 from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.terms import Term
+from autofuse.ir.dtypes import ComplexDtypeError
 
 Rule = Callable[..., Any]
 """Terms to a Term, or to a tuple of them."""
 
 RULES: dict[str, Rule] = {}
-"""`ufunc.__name__` -> rule."""
+"""`ufunc.__name__` -> rule, for real numbers."""
+COMPLEX_RULES: dict[str, Rule] = {}
+"""The same for complex numbers (`autofuse.frontend.complexrules`)."""
 
 _F32 = np.dtype(np.float32)
+
+
+def apply(name: str, *terms: Term) -> Any:
+    """What the ufunc of this name emits for these operands.
+
+    Raises ComplexDtypeError for one that has no rule for complex numbers.
+    """
+    if all(term.kind != "complex" for term in terms):
+        return RULES[name](*terms)
+    if name not in COMPLEX_RULES:
+        raise ComplexDtypeError(f"np.{name} of complex numbers is not supported")
+    return COMPLEX_RULES[name](*terms)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -386,7 +401,7 @@ def _float_power(x: Term, y: Term) -> Term:
         case -1:
             return 1 / x
         case 1 | 2 | 3 | 4:
-            return _product_power(x, int(y.static))
+            return product_power(x, int(y.static))
         case _:
             return x.op("power", y)
 
@@ -401,10 +416,10 @@ def _integer_power(x: Term, y: Term) -> Term:
         return x.op("power", y)
     if y.static < 0:
         raise ValueError(_NEGATIVE_POWER)
-    return _product_power(x, int(y.static)) if y.static else x.lift(1)
+    return product_power(x, int(y.static)) if y.static else x.lift(1)
 
 
-def _product_power(x: Term, exponent: int) -> Term:
+def product_power(x: Term, exponent: int) -> Term:
     """`x ** exponent` by repeated squaring, exponent >= 1."""
     result: Term | None = None
     while True:

@@ -17,7 +17,7 @@ from autofuse.frontend.dispatch import call
 from autofuse.frontend.promotion import as_tracer, convert, spread
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh
-from autofuse.frontend.ufunc_rules import RULES
+from autofuse.frontend.ufunc_rules import apply
 from autofuse.ir.graph import Value
 
 HALVED = frozenset(("logaddexp", "logaddexp2", "hypot", "bitwise_xor", "logical_xor", "gcd", "lcm"))
@@ -31,7 +31,7 @@ Loop = tuple[np.dtype[Any], ...]
 
 def _combined(ufunc: np.ufunc, loop: Loop, x: Value, y: Value) -> Value:
     """One step, in the dtype of the reduction."""
-    result: Term = RULES[ufunc.__name__](Term(convert(x, loop[0])), Term(convert(y, loop[1])))
+    result: Term = apply(ufunc.__name__, Term(convert(x, loop[0])), Term(convert(y, loop[1])))
     return convert(result.value, loop[2])
 
 

@@ -25,7 +25,7 @@ from autofuse.frontend.promotion import (
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh, write
-from autofuse.frontend.ufunc_rules import RULES
+from autofuse.frontend.ufunc_rules import RULES, apply
 from autofuse.ir.graph import Value
 
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -89,7 +89,7 @@ def elementwise(
         Term(spread(operand, loop_dtype, shape), static_number(operand))
         for operand, loop_dtype in zip(operands, loop, strict=False)
     ]
-    result = RULES[ufunc.__name__](*terms)
+    result = apply(ufunc.__name__, *terms)
     results = cast("tuple[Term, ...]", result if isinstance(result, tuple) else (result,))
     finished = [
         finish(convert(term.value, loop[ufunc.nin + i]), outs[i], where, f"np.{ufunc.__name__}(out=)")

@@ -10,7 +10,7 @@ import numpy as np
 from autofuse.errors import GraphError
 from autofuse.lazydataclass import dataclass
 
-Kind = Literal["float", "int", "uint", "bool"]
+Kind = Literal["float", "int", "uint", "bool", "complex"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,15 @@ class DType:
         """Signed or unsigned, not bool."""
         return self.kind in ("int", "uint")
 
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
+    def part(self) -> DType:
+        """The dtype of the real and the imaginary part; of a real dtype itself."""
+        return _PARTS.get(self.name, self)
+
     def __repr__(self) -> str:
         return self.name
 
@@ -57,9 +66,25 @@ U32 = DType("u32", "uint", 32, np.dtype(np.uint32))
 U64 = DType("u64", "uint", 64, np.dtype(np.uint64))
 BOOL = DType("bool", "bool", 8, np.dtype(np.bool_))
 
+C64 = DType("c64", "complex", 64, np.dtype(np.complex64))
+C128 = DType("c128", "complex", 128, np.dtype(np.complex128))
+
 ALL: tuple[DType, ...] = (F16, BF16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL)
-_BY_NAME = {d.name: d for d in ALL}
-_BY_NUMPY = {d.numpy: d for d in ALL}
+"""What kernels compute with."""
+COMPLEX: tuple[DType, ...] = (C64, C128)
+"""What programs have besides: `autofuse.passes.complexparts` makes two real numbers of each."""
+KNOWN: tuple[DType, ...] = (*ALL, *COMPLEX)
+_PARTS = {"c64": F32, "c128": F64}
+_BY_NAME = {d.name: d for d in KNOWN}
+_BY_NUMPY = {d.numpy: d for d in KNOWN}
+
+
+def complex_of(part: DType) -> DType:
+    """The dtype whose parts are of `part`. Raises ComplexDtypeError where there is none: 16-bit floats, integers."""
+    for dtype in COMPLEX:
+        if dtype.part is part:
+            return dtype
+    raise ComplexDtypeError(f"complex numbers have parts of f32 or f64, got {part}; convert them first")
 
 
 def by_name(name: str) -> DType:
@@ -71,20 +96,21 @@ def by_name(name: str) -> DType:
 
 
 class ComplexDtypeError(GraphError):
-    """Complex numbers: NumPy has them, no graph does."""
+    """Complex numbers where no graph has them: of another width, or in an operation that takes real numbers."""
 
 
 def from_numpy(dtype: np.dtype[Any] | type) -> DType:
     """The dtype that stores `dtype`.
 
-    Raises GraphError for strings, objects and foreign byte order, and its child ComplexDtypeError for complex numbers.
+    Raises GraphError for strings, objects and foreign byte order, and its child ComplexDtypeError for complex numbers
+    of more bits.
     """
     wanted = np.dtype(dtype)
-    if wanted.kind == "c":
-        raise ComplexDtypeError(f"dtype {wanted} is not supported; complex numbers are left to NumPy")
+    if wanted.kind == "c" and wanted not in _BY_NUMPY and wanted.itemsize > C128.itemsize:
+        raise ComplexDtypeError(f"dtype {wanted} is not supported; complex64 and complex128 are")
     try:
         return _BY_NUMPY[wanted]
     except KeyError:
         raise GraphError(
-            f"dtype {wanted} is not supported; convert the array to one of: " + ", ".join(str(d.numpy) for d in ALL)
+            f"dtype {wanted} is not supported; convert the array to one of: " + ", ".join(str(d.numpy) for d in KNOWN)
         ) from None

@@ -137,7 +137,7 @@ class _Parser:
 
     def _type(self) -> TensorType:
         token = self._of_kind("word", "a type such as f32[2,3]")
-        known = {dtype.name: dtype for dtype in dtypes.ALL}
+        known = {dtype.name: dtype for dtype in dtypes.KNOWN}
         if token.text not in known:
             self._fail(f"expected a dtype: {', '.join(known)}", token.position)
         shape = self._list(lambda: self._integer(0), "[", "]")
@@ -305,7 +305,7 @@ class _Parser:
             return self._advance().text == "true"
         if self._take("dense"):
             return self._dense()
-        known = {dtype.name: dtype for dtype in dtypes.ALL}
+        known = {dtype.name: dtype for dtype in dtypes.KNOWN}
         if self._token.text not in known:
             self._fail("expected a number, a string, true, false, a dtype, a type, [...] or dense<...>")
         if self._text[self._next : self._next + 1] == "[":

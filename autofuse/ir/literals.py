@@ -61,7 +61,8 @@ def array_hash(array: Array) -> str:
 def _array_text(array: Array, constants: dict[str, Array] | None) -> str:
     type_ = of_array(array)
     if type_.nbytes <= INLINE_BYTES:
-        return f"dense<{type_}: {', '.join(_element_text(x) for x in array.reshape(-1))}>"
+        numbers = array.reshape(-1).view(type_.dtype.part.numpy)  # of a complex number its real and imaginary part
+        return f"dense<{type_}: {', '.join(_element_text(x) for x in numbers)}>"
     key = array_hash(array)
     if constants is not None:
         constants[key] = array
@@ -107,14 +108,21 @@ def element_from(text: str, dtype: DType) -> np.generic:
 
 
 def array_from(type_: TensorType, elements: list[str]) -> Array:
-    """The read-only array with these elements in row-major order. Raises ValueError for a wrong number or element."""
-    if len(elements) != type_.size:
-        raise ValueError(f"{type_} has {type_.size} elements, got {len(elements)}")
-    array = np.empty(type_.size, type_.dtype.numpy)
+    """The read-only array with these elements in row-major order; of complex numbers real and imaginary parts in turn.
+
+    Raises ValueError for a wrong number or element.
+    """
+    part = type_.dtype.part
+    numbers = type_.nbytes // part.itemsize
+    if len(elements) != numbers:
+        raise ValueError(
+            f"{type_} has {numbers} {'parts' if type_.dtype.is_complex else 'elements'}, got {len(elements)}"
+        )
+    array = np.empty(numbers, part.numpy)
     for position, text in enumerate(elements):
-        array[position] = element_from(text, type_.dtype)
+        array[position] = element_from(text, part)
     array.setflags(write=False)
-    return array.reshape(type_.shape)
+    return array.view(type_.dtype.numpy).reshape(type_.shape)
 
 
 def referred(type_: TensorType, key: str, constants: Mapping[str, Array]) -> Array:

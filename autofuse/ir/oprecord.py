@@ -63,6 +63,8 @@ class Role(Enum):
     """Owns the region body, which runs `length` times: `carries`, `reverse`."""
     BRANCH = "branch"
     """Owns a region for each outcome."""
+    COMPLEX = "complex"
+    """Joins two parts in complex numbers, or takes one; `autofuse.passes.complexparts` leaves none."""
 
     def __init__(self, label: str) -> None:
         self.is_leaf = label in ("constant", "iota")

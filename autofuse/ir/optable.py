@@ -12,6 +12,7 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import ElementwiseOp, IndexOp, OpDef, Role
 from autofuse.ir.ops import (
     calls,
+    complexparts,
     control,
     convolution,
     dot,
@@ -29,7 +30,7 @@ from autofuse.ir.ops import (
 )
 
 FAMILIES = (
-    *(calls, control, convolution, dot, dynamic, elementwise, gather),
+    *(calls, complexparts, control, convolution, dot, dynamic, elementwise, gather),
     *(joins, leaves, randombits, reduce, scatter, sort, views, windows),
 )
 """The modules that hold the records."""

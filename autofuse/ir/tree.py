@@ -282,18 +282,17 @@ def is_static(value: Any) -> bool:
 def as_dtype(value: Any) -> dtypes.DType | None:
     """The element type that a NumPy dtype or scalar class stands for; None for any other value."""
     name = _dtype_name(value)
-    return None if name is None or name in _COMPLEX else dtypes.by_name(name)
+    return None if name is None else dtypes.by_name(name)
 
 
 def _dtype_name(value: Any) -> str | None:
-    """What a NumPy dtype or scalar class is called in a tree; complex ones too, which no graph holds."""
+    """What a NumPy dtype or scalar class is called in a tree."""
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return _DTYPE_NAMES.get(np.dtype(value))
     return None
 
 
-_COMPLEX: Mapping[str, np.dtype[Any]] = {"c64": np.dtype(np.complex64), "c128": np.dtype(np.complex128)}
-_DTYPE_NAMES = {entry.numpy: entry.name for entry in dtypes.ALL} | {dtype: name for name, dtype in _COMPLEX.items()}
+_DTYPE_NAMES = {entry.numpy: entry.name for entry in dtypes.KNOWN}
 _CLASSES: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
@@ -382,7 +381,7 @@ def _static_to_json(value: Any) -> Any:
 def _static_from_json(value: Any) -> Any:
     match value:
         case {"dtype": str(name), **rest} if not rest:
-            return _COMPLEX.get(name) or dtypes.by_name(name).numpy
+            return dtypes.by_name(name).numpy
         case {"class": "bool" | "int" | "float" | "complex" as name, **rest} if not rest:
             return _CLASSES[name]
         case {"digest": str(text), **rest} if not rest:

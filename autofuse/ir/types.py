@@ -84,8 +84,8 @@ def _overrides(cls: type) -> bool:
 def parse_type(text: str) -> TensorType:
     """Parse `f32[2048,4096]`. Raises ParseError showing what is expected."""
     match = _SPEC.fullmatch(text)
-    if match is None or match.group(1) not in {d.name for d in dtypes.ALL}:
-        names = ", ".join(d.name for d in dtypes.ALL)
+    if match is None or match.group(1) not in {d.name for d in dtypes.KNOWN}:
+        names = ", ".join(d.name for d in dtypes.KNOWN)
         raise ParseError(f"{text!r} is not a tensor type; write DTYPE[D0,D1,...], e.g. f32[2048,4096]; dtypes: {names}")
     body = match.group(2).strip()
     try:

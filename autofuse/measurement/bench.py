@@ -371,7 +371,7 @@ class _PlanRun:
     """A whole plan and the session's arguments."""
 
     def __init__(self, document: PlanDocument, session: _Session) -> None:
-        self._executable = session.target.executable(document)
+        self._executable = session.target.executable(document.in_reals())
         self._session = session
         self._arrays = session.target.arrays
         self._fresh = {number: exact(session.inputs[number]) for number in document.writebacks}

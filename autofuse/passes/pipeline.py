@@ -12,6 +12,7 @@ from autofuse.passes.approximation import MarkApproximations
 from autofuse.passes.arithmetic import SimplifyArithmetic
 from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
+from autofuse.passes.complexparts import split_complex
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
 from autofuse.passes.distribution import DistributeLoops
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
@@ -67,9 +68,10 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
     Under "strict" results are equal bit for bit, but for the order of sums and NaN payloads; "fast" also reassociates
     and ignores NaN, infinities and the sign of zero where a simpler form is won, contracts sums with products, and
     marks what targets may approximate. Cleaning twice changes no more.
-    `choices` other than the defaults are made on the graph that the defaults give.
+    `choices` other than the defaults are made on the graph that the defaults give. Complex inputs and outputs become
+    real ones, their parts along a last axis (`autofuse.passes.complexparts`).
     """
-    graph = _settled(graph, passes_for(numerics))
+    graph = _settled(_in_reals(graph), passes_for(numerics))
     if choices != DEFAULT:
         graph = _settled(graph, passes_for(numerics, choices))
     if choices.unrolled != DEFAULT.unrolled:
@@ -80,6 +82,14 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
         graph = _checked(ContractProducts(), graph)
         graph = _checked(MarkApproximations(), graph)
     return _checked(MaterialiseOutputs(), graph)
+
+
+def _in_reals(graph: Graph) -> Graph:
+    """The graph without complex numbers, verified if it had any."""
+    split = split_complex(graph)
+    if split is not graph:
+        verify(split)
+    return split
 
 
 def can_change(graph: Graph, choices: Choices) -> bool:

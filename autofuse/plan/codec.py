@@ -91,6 +91,8 @@ def encode(plan: PlanDocument) -> Encoded:
         **({} if plan.variant is None else {"variant": asdict(plan.variant)}),
         **({"contiguous": list(plan.contiguous)} if plan.contiguous else {}),
         **({"bounds": [asdict(check) for check in plan.bounds]} if plan.bounds else {}),
+        **({"complex_inputs": list(plan.complex_inputs)} if plan.complex_inputs else {}),
+        **({"complex_outputs": list(plan.complex_outputs)} if plan.complex_outputs else {}),
         "graph_digest": plan.graph_digest,
         "graph": lines,
     }
@@ -190,7 +192,7 @@ def decode(
     """
     item = parse(data, PlanError, what)
     _check_version(item)
-    keys = item.fields(_KEYS, optional=("variant", "contiguous", "bounds"))
+    keys = item.fields(_KEYS, optional=("variant", "contiguous", "bounds", "complex_inputs", "complex_outputs"))
     side = keys["constants"].maybe(side_file_from)
     arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
     plan = PlanDocument(
@@ -209,7 +211,9 @@ def decode(
         certificate=keys["certificate"].maybe(_certificate),
         notes=tuple(note.text(10_000) for note in keys["notes"].items(100_000)),
         variant=_variant(keys["variant"]) if "variant" in keys else None,
-        contiguous=_contiguous(keys["contiguous"]) if "contiguous" in keys else (),
+        contiguous=_places(keys["contiguous"]) if "contiguous" in keys else (),
+        complex_inputs=_places(keys["complex_inputs"]) if "complex_inputs" in keys else (),
+        complex_outputs=_places(keys["complex_outputs"]) if "complex_outputs" in keys else (),
         bounds=tuple(_bounds_check(check) for check in keys["bounds"].items(MAX_BOUNDS)) if "bounds" in keys else (),
     )
     found = _digest(plan.graph, keys["graph"])
@@ -303,7 +307,7 @@ def _schedule(item: Item) -> Schedule:
     return Schedule.from_json(item.value)
 
 
-def _contiguous(item: Item) -> tuple[int, ...]:
+def _places(item: Item) -> tuple[int, ...]:
     return tuple(number.integer(0, MAX_NODES) for number in item.items(100_000))
 
 

@@ -6,8 +6,10 @@ from typing import Literal
 
 from autofuse.ir.contracts import BoundsCheck
 from autofuse.ir.graph import Graph
+from autofuse.ir.parts import seen_as
 from autofuse.ir.tree import Tree
-from autofuse.lazydataclass import dataclass
+from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.identity import Identity
 
@@ -178,6 +180,24 @@ class PlanDocument:
     """Inputs that are refused unless C-contiguous: the function does something else to arrays in another order."""
     bounds: tuple[BoundsCheck, ...] = ()
     """What indices must keep to, where calls check it: the graph's output behind the results tells whether they did."""
+    complex_inputs: tuple[int, ...] = ()
+    """Inputs that callers give as complex numbers: the graph sees their parts, along a last axis of 2."""
+    complex_outputs: tuple[int, ...] = ()
+    """Outputs that callers get as complex numbers: the graph makes their parts so."""
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        """Of the arguments, as callers see them."""
+        return seen_as([value.type for value in self.graph.inputs], self.complex_inputs)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        """Of the graph's outputs, as callers see them."""
+        return seen_as([value.type for value in self.graph.outputs], self.complex_outputs)
+
+    def in_reals(self) -> PlanDocument:
+        """The same plan for callers that give and get what the graph sees: parts of complex numbers."""
+        return replace(self, complex_inputs=(), complex_outputs=())
 
     @property
     def program_digest(self) -> str:

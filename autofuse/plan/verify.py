@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NoReturn
 
-from autofuse.errors import PlanError
+from autofuse.errors import GraphError, PlanError
 from autofuse.fusion.candidate import candidate_of
 from autofuse.fusion.regionprograms import region_programs
 from autofuse.ir import tree
@@ -95,14 +95,33 @@ def _check_signature(plan: PlanDocument) -> None:
         _fail("out_tree", f"with the writebacks has {made} arrays, the graph has {outputs} outputs")
     if list(plan.contiguous) != sorted({number for number in plan.contiguous if 0 <= number < inputs}):
         _fail("contiguous", f"must be numbers of the {inputs} inputs, ascending")
+    _check_complex(plan)
     if len(set(plan.writebacks)) != len(plan.writebacks):
         _fail("writebacks", "an input is written back twice")
     for position, index in enumerate(plan.writebacks):
         output = outputs - len(plan.writebacks) + position
         if not 0 <= index < inputs:
             _fail(f"writebacks[{position}]", f"there is no input {index}; the graph has {inputs}")
-        if plan.graph.inputs[index].type != plan.graph.outputs[output].type:
+        if plan.input_types[index] != plan.output_types[output]:
             _fail(f"writebacks[{position}]", f"output {output} has another type than input {index}")
+
+
+def _check_complex(plan: PlanDocument) -> None:
+    """The graph is in real numbers, and what callers see as complex is parts of such."""
+    for path, places in (("complex_inputs", plan.complex_inputs), ("complex_outputs", plan.complex_outputs)):
+        if list(places) != sorted(set(places)):
+            _fail(path, "must be numbers, ascending")
+    try:
+        _ = plan.input_types, plan.output_types
+    except GraphError as bad:
+        _fail("complex_inputs", str(bad))
+    if _has_complex(plan.graph):
+        _fail("graph", "holds complex numbers; a plan's graph has their real and imaginary parts")
+
+
+def _has_complex(graph: Graph) -> bool:
+    own = any(value.type.dtype.is_complex for value in graph.values())
+    return own or any(_has_complex(region) for node in graph.nodes for region in node.regions)
 
 
 def _check_bounds(plan: PlanDocument) -> None:

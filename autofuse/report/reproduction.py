@@ -142,6 +142,8 @@ def _single(document: PlanDocument, planned: PlannedKernel, kernel: KernelCandid
         out_tree=_flat(len(graph.outputs)),
         parameters=tuple(value.name for value in graph.inputs),
         writebacks=(),
+        complex_inputs=(),
+        complex_outputs=(),
         kernels=(planned,),
         order=(Launch(0),),
         certificate=None,

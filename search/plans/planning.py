@@ -45,6 +45,9 @@ class Program:
     """What indices must keep to."""
     numerics: Numerics = "strict"
     """What `graph` was allowed to become when it was cleaned up."""
+    complex_inputs: tuple[int, ...] = ()
+    """Inputs that are complex numbers to callers: `graph` has their parts."""
+    complex_outputs: tuple[int, ...] = ()
 
     def document(
         self,
@@ -71,6 +74,8 @@ class Program:
             variant=self.variant,
             contiguous=self.contiguous,
             bounds=self.bounds,
+            complex_inputs=self.complex_inputs,
+            complex_outputs=self.complex_outputs,
         )
 
     def renamed(self, document: PlanDocument) -> PlanDocument:
@@ -84,6 +89,8 @@ class Program:
             writebacks=self.writebacks,
             contiguous=self.contiguous,
             bounds=self.bounds,
+            complex_inputs=self.complex_inputs,
+            complex_outputs=self.complex_outputs,
         )
 
 

@@ -59,9 +59,9 @@ def _finally(x: Any) -> Any:
 
 def _another_error(x: Any) -> Any:
     try:
-        return np.fft.fft(x)
+        return np.sort(x + 1j)
     except Exception as error:
-        raise RuntimeError("no transform") from error
+        raise RuntimeError("no order") from error
 
 
 def _probe(x: Any) -> Any:

@@ -15,10 +15,12 @@ from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import library_calls
 from autofuse.ir.ops.library_sizes import check_sizes
+from autofuse.ir.parts import as_complex, as_parts, seen_as
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
 _CALLS: dict[str, Callable[..., Any]] = {}
+_OPERANDS, _RESULTS = "complex_operands", "complex_results"
 UPDATES = "ufunc.at."
 """How the targets begin that are `ufunc.at`."""
 
@@ -84,14 +86,17 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     name, results = attrs["call_target_name"], attrs["results"]
     if not results:
         raise GraphError("custom_call: attribute results must hold at least one type, got none")
+    given, made = seen_as(operands, attrs.get(_OPERANDS, ())), seen_as(results, attrs.get(_RESULTS, ()))
     if name not in _CALLS and library_calls.is_library_call(name):
-        check_sizes(library_calls.read(name), operands, results)
+        check_sizes(library_calls.read(name), given, made)
     return results
 
 
 def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
-    name, required = attrs["call_target_name"], attrs["results"]
-    returned: Any = call_target(name)(*operands)
+    name, required = attrs["call_target_name"], seen_as(attrs["results"], attrs.get(_RESULTS, ()))
+    whole = attrs.get(_OPERANDS, ())
+    given = [as_complex(operand) if number in whole else operand for number, operand in enumerate(operands)]
+    returned: Any = call_target(name)(*given)
     items: Sequence[Any] = returned if isinstance(returned, tuple | list) else (returned,)
     try:
         results = tuple(map(np.asarray, items))
@@ -102,12 +107,15 @@ def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]
         raise CallError(
             f"custom_call target {name!r:.200} must return {_joined(required)}, got {_joined(came) or 'nothing'}"
         )
-    return results
+    parts = attrs.get(_RESULTS, ())
+    return tuple(as_parts(result) if number in parts else result for number, result in enumerate(results))
 
 
 def _evaluate_into(operands: Sequence[Array], attrs: Attrs, targets: Sequence[Array | None]) -> None:
     name, first = attrs["call_target_name"], targets[0]
-    if len(targets) != 1 or first is None or name in _CALLS or not library_calls.write_into(name, first, operands):
+    plain = not (attrs.get(_OPERANDS) or attrs.get(_RESULTS))
+    alone = len(targets) == 1 and first is not None and name not in _CALLS
+    if not (plain and alone) or first is None or not library_calls.write_into(name, first, operands):
         _copy_results(_evaluate(operands, attrs, ()), targets)
 
 
@@ -133,6 +141,8 @@ OPS = (
         attrs={
             "call_target_name": AttrSpec("str", "the registered name"),
             "results": AttrSpec("types", "the result types"),
+            _OPERANDS: AttrSpec("ints", "operands that are parts of complex numbers, which it is given", optional=True),
+            _RESULTS: AttrSpec("ints", "results that are parts of complex numbers, which it returns", optional=True),
         },
         evaluate_into=_evaluate_into,
     ),

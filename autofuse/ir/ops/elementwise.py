@@ -18,7 +18,7 @@ from autofuse.ir.graph import Attrs, Graph
 from autofuse.ir.oprecord import NUMERICS, AttrSpec, ElementwiseOp, EvaluateRule, InferRule, Mix, Region, Work
 from autofuse.ir.ops import numerics, require
 from autofuse.ir.ops.error_function_inverse import erf_inv
-from autofuse.ir.ops.require import ANY, BITS, FLOAT, INTEGER, NUMBER, Kinds
+from autofuse.ir.ops.require import ANY, BITS, COMPLEX, FLOAT, INTEGER, NUMBER, Kinds
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
@@ -34,6 +34,8 @@ def _abs(x: Array) -> Array:
 
 
 def _logistic(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        return 1 / (1 + np.exp(-x))
     from scipy import special  # takes longer to load than most plans take to load and run
 
     return special.expit(x)
@@ -68,6 +70,10 @@ def _infer_same(op: str, kinds: Kinds, names: Sequence[str]) -> InferRule:
     return infer
 
 
+def _infer_abs(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    return (TensorType(operands[0].shape, operands[0].dtype.part),)
+
+
 def _evaluate_with(function: Function) -> EvaluateRule:
     compute = numerics.rounded(function)
 
@@ -89,6 +95,8 @@ def _is_finite(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region
 
 def _infer_compare(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
     require.same_type("compare", ("x", "y"), operands)
+    if operands[0].dtype.is_complex and attrs["direction"] not in ("EQ", "NE"):
+        require.real(f"compare {attrs['direction']}", "x", operands[0])
     return (TensorType(operands[0].shape, dtypes.BOOL),)
 
 
@@ -121,6 +129,8 @@ def _convert(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region])
 
 def _infer_bitcast(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
     source, target = operands[0].dtype, attrs["dtype"]
+    for type_ in (operands[0], TensorType((), target)):
+        require.real("bitcast_convert", "x", type_)
     if source.bits != target.bits or (source != target and "bool" in (source.kind, target.kind)):
         raise GraphError(
             f"bitcast_convert: attribute dtype must be {source.bits} bits wide like operand x ({operands[0]}) and "
@@ -196,39 +206,58 @@ _approximated = partial(_same, ("x",), commutes=False, approximates=True)
 _commuting = partial(_same, ("x", "y"), commutes=True)
 _ordered = partial(_same, ("x", "y"), commutes=False)
 _BITWISE = _plain(None, _ONE)
+_FLOAT, _NUMBER, _ANY = (*FLOAT, *COMPLEX), (*NUMBER, *COMPLEX), (*ANY, *COMPLEX)
 
 
 OPS = (
-    _unary("abs", ANY, _abs, 1, _plain({"compare": 1}, _ONE), "Absolute value; of INT_MIN it is INT_MIN."),
-    _unary("negate", NUMBER, np.negative, 1, _plain({"add": 1}, _ONE), "-x; integers wrap."),
-    _unary("sign", ANY, numerics.sign, 1, _plain({"compare": 4}, _ONE), "-1, 0 or 1; of NaN NaN, of -0. -0."),
-    _approximated("exp", FLOAT, np.exp, 30, _function({"exp": 1}, None, 12), "e**x."),
+    ElementwiseOp(
+        name="abs",
+        doc="Absolute value; of INT_MIN it is INT_MIN. Of complex numbers the distance from 0, a real number.",
+        infer=_infer_abs,
+        evaluate=_evaluate_with(_abs),
+        code=1,
+        arity=1,
+        work=_plain({"compare": 1}, _ONE),
+        commutative=False,
+    ),
+    _unary("negate", _NUMBER, np.negative, 1, _plain({"add": 1}, _ONE), "-x; integers wrap."),
+    _unary(
+        "sign",
+        _ANY,
+        numerics.sign,
+        1,
+        _plain({"compare": 4}, _ONE),
+        "-1, 0 or 1, of complex x x / abs(x); of NaN NaN, of -0. -0.",
+    ),
+    _approximated("exp", _FLOAT, np.exp, 30, _function({"exp": 1}, None, 12), "e**x."),
     _approximated("exp2", FLOAT, np.exp2, 30, _function({"exp": 1}, None, 12), "2**x."),
-    _unary("expm1", FLOAT, np.expm1, 30, _function({"exp": 1.5}, None, 16), "e**x - 1, exact near 0."),
+    _unary("expm1", _FLOAT, np.expm1, 30, _function({"exp": 1.5}, None, 16), "e**x - 1, exact near 0."),
     _approximated(
-        "log", FLOAT, np.log, 30, _function({"log": 1}, None, 14), "Natural logarithm; -inf at 0, NaN below."
+        "log", _FLOAT, np.log, 30, _function({"log": 1}, None, 14), "Natural logarithm; -inf at 0, NaN below."
     ),
     _approximated(
         "log2", FLOAT, np.log2, 30, _function({"log": 1}, None, 14), "Logarithm to base 2; -inf at 0, NaN below."
     ),
-    _unary("log1p", FLOAT, np.log1p, 30, _function({"log": 1.3}, None, 16), "log(1 + x), exact near 0."),
+    _unary("log1p", _FLOAT, np.log1p, 30, _function({"log": 1.3}, None, 16), "log(1 + x), exact near 0."),
     _approximated(
         "sqrt",
-        FLOAT,
+        _FLOAT,
         np.sqrt,
         1,
         _rounding({"sqrt": 1}, None, 8),
         "Square root, correctly rounded; NaN below 0, -0. at -0.",
     ),
     _approximated(
-        "rsqrt", FLOAT, _rsqrt, 1, _function({"sqrt": 1, "divide": 1}, None, 12), "1 / sqrt(x); inf at 0, NaN below."
+        "rsqrt", _FLOAT, _rsqrt, 1, _function({"sqrt": 1, "divide": 1}, None, 12), "1 / sqrt(x); inf at 0, NaN below."
     ),
     _unary("cbrt", FLOAT, np.cbrt, 30, _function({"power": 0.7}, None, 20), "Cube root, of negative numbers too."),
-    _approximated("tanh", FLOAT, np.tanh, 30, _function({"tanh": 1}, None, 18), "Hyperbolic tangent."),
-    _approximated("sin", FLOAT, np.sin, 100, _function({"sin": 1}, None, 18), "Sine; NaN at infinity."),
-    _approximated("cos", FLOAT, np.cos, 100, _function({"sin": 1}, None, 18), "Cosine; NaN at infinity."),
-    _unary("tan", FLOAT, np.tan, 100, _function({"sin": 1.2, "divide": 1}, None, 24), "Tangent; NaN at infinity."),
-    _approximated("logistic", FLOAT, _logistic, 30, _function({"exp": 1, "divide": 1}, None, 18), "1 / (1 + exp(-x))."),
+    _approximated("tanh", _FLOAT, np.tanh, 30, _function({"tanh": 1}, None, 18), "Hyperbolic tangent."),
+    _approximated("sin", _FLOAT, np.sin, 100, _function({"sin": 1}, None, 18), "Sine; NaN at infinity."),
+    _approximated("cos", _FLOAT, np.cos, 100, _function({"sin": 1}, None, 18), "Cosine; NaN at infinity."),
+    _unary("tan", _FLOAT, np.tan, 100, _function({"sin": 1.2, "divide": 1}, None, 24), "Tangent; NaN at infinity."),
+    _approximated(
+        "logistic", _FLOAT, _logistic, 30, _function({"exp": 1, "divide": 1}, None, 18), "1 / (1 + exp(-x))."
+    ),
     _unary("erf", FLOAT, _erf, 30, _function({"erf": 1}, None, 18), "Error function."),
     _unary(
         "erf_inv",
@@ -259,11 +288,11 @@ OPS = (
         _plain(None, {"integer": 4}),
         "Zero bits above the first one; the width for 0.",
     ),
-    _commuting("add", ANY, np.add, 1, _rounding({"add": 1}, _ONE, 1), "x + y; integers wrap, bool is or."),
-    _ordered("subtract", NUMBER, np.subtract, 1, _rounding({"add": 1}, _ONE, 1), "x - y; integers wrap."),
+    _commuting("add", _ANY, np.add, 1, _rounding({"add": 1}, _ONE, 1), "x + y; integers wrap, bool is or."),
+    _ordered("subtract", _NUMBER, np.subtract, 1, _rounding({"add": 1}, _ONE, 1), "x - y; integers wrap."),
     _commuting(
         "multiply",
-        ANY,
+        _ANY,
         np.multiply,
         1,
         _rounding({"multiply": 1}, {"integer": 3}, 1),
@@ -271,7 +300,7 @@ OPS = (
     ),
     _ordered(
         "divide",
-        NUMBER,
+        _NUMBER,
         numerics.divide,
         1,
         _rounding({"divide": 1}, {"divide": 2, "integer": 6}, 8),
@@ -290,7 +319,7 @@ OPS = (
     _commuting("minimum", ANY, np.minimum, 1, _plain({"compare": 4}, _ONE), "The lesser; NaN where either is NaN."),
     _ordered(
         "power",
-        NUMBER,
+        _NUMBER,
         numerics.power,
         100,
         _function({"power": 1}, {"integer": 60}, 36, uneven=True),
@@ -358,7 +387,8 @@ OPS = (
     ),
     ElementwiseOp(
         name="compare",
-        doc="Ordered comparison; with NaN every direction but NE is false. The opcode is the direction in lower case.",
+        doc="Ordered comparison; with NaN every direction but NE is false. Complex numbers are equal or not. The "
+        "opcode is the direction in lower case.",
         infer=_infer_compare,
         evaluate=_compare,
         code=1,

@@ -154,7 +154,7 @@ def _is_dtype(value: Any) -> bool:
     if not isinstance(value, dict) or list(cast("dict[str, Any]", value)) != ["dtype"]:
         return value is None
     name = cast("dict[str, Any]", value)["dtype"]
-    return isinstance(name, str) and name in {dtype.name for dtype in dtypes.ALL}
+    return isinstance(name, str) and name in {dtype.name for dtype in dtypes.KNOWN}
 
 
 def _fits_word(value: Any, kind: str) -> bool:

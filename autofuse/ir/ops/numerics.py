@@ -27,10 +27,15 @@ def widen(x: Array) -> Array:
 
 
 def rounded(function: Callable[..., Any]) -> Callable[..., Array]:
-    """`function` computed in f32 for 16-bit floats, its result rounded to the operands' dtype."""
+    """`function` computed in f32 for 16-bit floats, its result rounded to the operands' dtype.
+
+    Of complex numbers it is NumPy's own, also where the result is real.
+    """
 
     @wraps(function)
     def compute(*operands: Array) -> Array:
+        if operands[0].dtype.kind == "c":
+            return np.asarray(function(*operands))
         return np.asarray(function(*map(widen, operands))).astype(operands[0].dtype, copy=False)
 
     return compute
@@ -85,6 +90,8 @@ def _truncated(x: Array, y: Array) -> Array:
 
 def power(x: Array, y: Array) -> Array:
     """Float: pow. Integer: wraps; a negative exponent gives the truncated reciprocal (0 unless x is 1 or -1)."""
+    if x.dtype.kind == "c":
+        return np.power(x, y)
     if not is_integer(x):
         root = y == 0.5  # of an exponent that NumPy sees repeated it may take the square root: other zeros, other NaN
         result = np.power(x, y)
@@ -158,9 +165,14 @@ def count_leading_zeros(x: Array) -> Array:
 
 
 def convert(x: Array, target: DType) -> Array:
-    """Float to integer truncates, saturates, NaN gives 0; integers wrap; to bool is `!= 0`; floats round to even."""
+    """Float to integer truncates, saturates, NaN gives 0; integers wrap; to bool is `!= 0`; floats round to even.
+
+    Of complex numbers that become real ones the imaginary part is dropped.
+    """
     if x.dtype == target.numpy:
         return x
+    if x.dtype.kind == "c" and not target.is_complex:
+        x = np.real(x)
     x = widen(x)
     if target.kind == "bool":
         return x != 0

@@ -47,6 +47,7 @@ def _infer_arg(op: str) -> Callable[..., tuple[TensorType, ...]]:
     def infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
         (x,), axis, dtype = operands, attrs["dimension"], attrs["dtype"]
         require.axis(op, "dimension", axis, x.rank)
+        require.real(op, "x", x)
         require.integer_dtype(op, dtype)
         _something_to_reduce(op, True, x, (axis,))
         return (TensorType((*x.shape[:axis], *x.shape[axis + 1 :]), dtype),)

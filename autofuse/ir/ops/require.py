@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autofuse.errors import GraphError
-from autofuse.ir.dtypes import DType
+from autofuse.ir.dtypes import ComplexDtypeError, DType
 from autofuse.ir.types import TensorType
 
 Kinds = tuple[str, ...]
@@ -14,19 +14,30 @@ INTEGER: Kinds = ("int", "uint")
 NUMBER: Kinds = ("float", "int", "uint")
 BITS: Kinds = ("int", "uint", "bool")
 ANY: Kinds = ("float", "int", "uint", "bool")
+COMPLEX: Kinds = ("complex",)
 _KIND_NAMES: Mapping[Kinds, str] = {
     FLOAT: "a float dtype",
     INTEGER: "an integer dtype",
     NUMBER: "a float or integer dtype",
     BITS: "an integer dtype or bool",
-    ANY: "any dtype",
+    ANY: "a real dtype, not a complex one",
+    COMPLEX: "a complex dtype",
+    (*FLOAT, *COMPLEX): "a float or complex dtype",
+    (*NUMBER, *COMPLEX): "a float, integer or complex dtype",
+    (*ANY, *COMPLEX): "any dtype",
 }
 
 
 def kind(op: str, operand: str, type_: TensorType, kinds: Kinds) -> None:
     """The operand's dtype is of one of `kinds`."""
     if type_.dtype.kind not in kinds:
-        raise GraphError(f"{op}: operand {operand} must have {_KIND_NAMES[kinds]}, got {type_}; convert it first")
+        error = ComplexDtypeError if type_.dtype.is_complex else GraphError
+        raise error(f"{op}: operand {operand} must have {_KIND_NAMES[kinds]}, got {type_}; convert it first")
+
+
+def real(op: str, operand: str, type_: TensorType) -> None:
+    """The operand has no complex dtype."""
+    kind(op, operand, type_, ANY)
 
 
 def same_type(op: str, names: Sequence[str], operands: Sequence[TensorType]) -> None:
@@ -98,7 +109,9 @@ def integer_dtype(op: str, dtype: DType) -> None:
 
 
 def combiner_fits(op: str, combiner: str, type_: TensorType) -> None:
-    """Bool reduces with and, or, minimum, maximum; and/or need bits."""
+    """Bool reduces with and, or, minimum, maximum; and/or need bits. Complex numbers only add up."""
+    if type_.dtype.is_complex and combiner != "add":
+        raise ComplexDtypeError(f"{op}: combiner {combiner} is not defined on complex numbers, got {type_}")
     if type_.dtype.kind == "bool" and combiner in ("add", "multiply"):
         raise GraphError(f"{op}: combiner {combiner} is not defined on bool; use or / and, or convert to an integer")
     if combiner in ("and", "or") and type_.dtype.is_float:

@@ -24,6 +24,7 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
     for number, type_ in enumerate(operands):
         if type_.shape != operands[0].shape:
             raise GraphError(f"sort: operand {number} must have the shape of the keys ({operands[0]}), got {type_}")
+    require.real("sort", "0 (the keys)", operands[0])
     require.axis("sort", "dimension", attrs["dimension"], operands[0].rank)
     return tuple(operands)
 

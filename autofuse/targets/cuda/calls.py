@@ -60,6 +60,8 @@ class SharedByCalls:
         own = dict.fromkeys(v for v in graph.outputs if v not in in_arguments and v in self.computed)
         self.results = tuple(own)
         in_arrays = (*graph.inputs, *constants, *self.results)
+        seen = (*document.input_types, *document.output_types)
+        self._kinds = dict(zip((*graph.inputs, *graph.outputs), seen, strict=True))
         self._place = {value: Place(number) for number, value in enumerate(in_arrays)}
         self._place |= {value: self._place[argument] for value, argument in in_arguments.items()}
         self._arena = len(in_arrays)
@@ -71,6 +73,10 @@ class SharedByCalls:
         self.constants = [self._constant(value) for value in constants]
         self.constant_pointers = [driver.pointer(array) for array in self.constants]
         driver.wait()  # other streams read them
+
+    def kind(self, value: Value) -> TensorType:
+        """The type of an argument or a result as callers see it."""
+        return self._kinds[value]
 
     def place(self, value: Value) -> Place:
         """Where a value lies."""
@@ -158,14 +164,14 @@ class Call:
 
     def take(self, number: int, value: Value) -> bool:
         """Have an argument on the device. False for what does not fit; raises ArgumentError for another device's."""
-        given, is_written = self._given[number], number in self._shared.written
+        given, is_written, kind = self._given[number], number in self._shared.written, self._shared.kind(value)
         if isinstance(given, np.ndarray):
-            if not fits(given, value.type) or (is_written and not given.flags.writeable):
+            if not fits(given, kind) or (is_written and not given.flags.writeable):
                 return False
-            self._hold(self._driver.empty(value.type))
+            self._hold(self._driver.empty(kind))
             self._driver.write(self._arrays[-1], given)
             return True
-        found = self._adopted(given, value.type, value.name, is_written=is_written)
+        found = self._adopted(given, kind, value.name, is_written=is_written)
         if found is None:
             return False
         self._hold(found)
@@ -211,7 +217,8 @@ class Call:
 
         So it is, too, where one overlaps another or an argument. Raises ArgumentError for another device's.
         """
-        on_host = [(out, value.type) for value, out in zip(values, outs, strict=True) if isinstance(out, np.ndarray)]
+        pairs = zip(map(self._shared.kind, values), outs, strict=True)
+        on_host = [(out, kind) for kind, out in pairs if isinstance(out, np.ndarray)]
         if not fit_to_write([out for out, _ in on_host], [kind for _, kind in on_host], self._given):
             return False
         taken: list[tuple[int, int]] = []
@@ -219,7 +226,7 @@ class Call:
             if isinstance(out, np.ndarray):
                 self._outs.append((value, out, None))
                 continue
-            found = self._adopted(out, value.type, "out", is_written=True)
+            found = self._adopted(out, self._shared.kind(value), "out", is_written=True)
             if found is None:
                 return False
             begin, nbytes = self._driver.pointer(found), value.type.nbytes
@@ -268,7 +275,7 @@ class Call:
         self._arrays += shared.constant_pointers
         for value in shared.results:
             own = self._own_place.get(value)
-            self._hold(self._driver.empty(value.type) if own is None else own)
+            self._hold(self._driver.empty(shared.kind(value)) if own is None else own)
         self._arrays.append(self._driver.pointer(arena))
         return arena
 
@@ -305,12 +312,13 @@ class Call:
     def _result(self, value: Value, own: dict[Value, Any]) -> Any:
         """A result in an array of its own, on the device if an argument was."""
         if not self._is_on_device:
-            out = np.empty(value.type.shape, value.type.dtype.numpy)
+            kind = self._shared.kind(value)
+            out = np.empty(kind.shape, kind.dtype.numpy)
             self._driver.read(self.at(value), out)
             return out
         array = own.pop(value, None)
         if array is not None:
             return array
-        fresh = self._driver.empty(value.type)
+        fresh = self._driver.empty(self._shared.kind(value))
         self._driver.move(self._driver.pointer(fresh), self.at(value), value.type.nbytes)
         return fresh

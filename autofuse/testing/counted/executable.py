@@ -16,6 +16,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.interpreter import interpret_into
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
+from autofuse.ir.parts import as_complex, as_parts
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.schedule import Schedule
@@ -155,7 +156,7 @@ class CountedExecutable:
 
     def run_into(self, inputs: Sequence[Array], outs: Sequence[Array]) -> bool:
         written = [number for number in range(len(self.document.graph.outputs)) if number not in self.aliased]
-        types = [self.document.graph.outputs[number].type for number in written]
+        types = [self.document.output_types[number] for number in written]
         if not self._takes(inputs) or not fit_to_write(outs, types, inputs):
             return False
         results, _ = self._computed(inputs)
@@ -189,19 +190,22 @@ class CountedExecutable:
 
     def _takes(self, inputs: Sequence[Array]) -> bool:
         written = [inputs[source] for _, source in self.memory.aliases if source < len(inputs)]
-        return all_fit(inputs, [value.type for value in self.document.graph.inputs]) and all(
-            array.flags.writeable for array in written
-        )
+        return all_fit(inputs, self.document.input_types) and all(array.flags.writeable for array in written)
 
     def _computed(self, inputs: Sequence[Array]) -> tuple[list[Array], tuple[int, ...]]:
         """Values of the graph's outputs, and nanoseconds per kernel. Nothing is written into any argument."""
         graph = self.document.graph
-        values: dict[Value, Array] = {**_constants(graph), **dict(zip(graph.inputs, inputs, strict=True))}
+        values: dict[Value, Array] = {
+            **_constants(graph),
+            **dict(zip(graph.inputs, map(as_parts, inputs), strict=True)),
+        }
         for lowered, kernel in zip(self.kernels, self.counted, strict=True):
             values.update(zip(lowered.writes, kernel.results([values[v] for v in lowered.reads]), strict=True))
         times = tuple(round(kernel.takes()) for kernel in self.counted)
         self.target.clock.advance(round(self.target.hidden.plan(self.document, sum(times))))
-        return [values[value] for value in graph.outputs], times
+        whole = self.document.complex_outputs
+        made = [values[value] for value in graph.outputs]
+        return [as_complex(array) if number in whole else array for number, array in enumerate(made)], times
 
 
 def _constants(graph: Graph) -> dict[Value, Array]:

@@ -361,8 +361,8 @@ def test_bitcast_convert():
     [
         ("add", ["f32[2]", "f32[3]"], {}, r"add: operand y must be f32\[2\] like operand x, got f32\[3\]"),
         ("add", ["f32[2]", "f64[2]"], {}, r"operand y must be f32\[2\]"),
-        ("exp", ["i32[2]"], {}, r"exp: operand x must have a float dtype, got i32\[2\]"),
-        ("subtract", ["bool[]", "bool[]"], {}, "subtract: operand x must have a float or integer dtype"),
+        ("exp", ["i32[2]"], {}, r"exp: operand x must have a float or complex dtype, got i32\[2\]"),
+        ("subtract", ["bool[]", "bool[]"], {}, "subtract: operand x must have a float, integer or complex dtype"),
         ("and", ["f32[]", "f32[]"], {}, "and: operand x must have an integer dtype or bool"),
         ("shift_left", ["bool[]", "bool[]"], {}, "shift_left: operand x must have an integer dtype"),
         ("popcnt", ["bool[]"], {}, "popcnt: operand x must have an integer dtype"),

@@ -1,0 +1,140 @@
+"""Complex numbers beside NumPy: functions of the front end, as they are traced and as pairs of real numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+import autofuse as af
+from autofuse.errors import NumpyOnlyError
+from autofuse.frontend.traced import trace
+from autofuse.ir.interpreter import interpret
+from autofuse.ir.parts import as_complex, as_parts
+from autofuse.ir.verifier import verify
+from autofuse.passes.complexparts import has_complex, split_complex
+
+Array = NDArray[Any]
+RNG = np.random.default_rng(0)
+Z, W = (RNG.standard_normal((5, 8)) + 1j * RNG.standard_normal((5, 8)) for _ in "zw")
+X = RNG.standard_normal((5, 8))
+
+ARITHMETIC = """
+    z+w; z-w; z*w; z/w; -z; +z; z*x; x*z; z+1; z*2j; z/2; 2/z; 1j/z; np.complex64(1j)*z; np.complex128(1j)*x
+    complex(2,3)*z; np.arange(8)*z; z**2; z**-2; z**0; z**0.5; z**2.5; z**w; x**z; np.power(z,3); z**(1+2j)
+    np.square(z); np.reciprocal(z); np.sign(z); np.abs(z); np.conj(z); x.conj(); np.rint(z); np.round(z,2)
+"""
+FUNCTIONS = """
+    np.exp(z); np.exp2(z); np.expm1(z); np.log(z); np.log2(z); np.log10(z); np.log1p(z); np.sqrt(z); np.sin(z)
+    np.cos(z); np.tan(z); np.sinh(z); np.cosh(z); np.tanh(z); np.angle(z); np.angle(z,deg=True); np.angle(x)
+    np.exp(1j*x); np.exp(2j*np.pi*np.arange(8)/8)*z; np.sinc(z)
+"""
+PARTS = """
+    z.real; z.imag; np.real(z); np.imag(z); np.real(x); x.imag; z[0,0].real; z.view(z.real.dtype)
+    x.view(z.dtype); z.astype(np.complex64); x.astype(complex); z.astype(bool); z.astype(np.complex128)
+    np.isreal(z); np.iscomplex(z); np.iscomplex(x); np.iscomplexobj(z); np.isrealobj(z)
+"""
+COMPARISONS = """
+    z==w; z!=w; z==z; z<w; z<=w; z>w; z>=w; np.maximum(z,w); np.minimum(z,w); np.clip(z,-1,1j); np.isnan(z)
+    np.isinf(z); np.isfinite(z); np.logical_and(z,w); np.logical_not(z); np.where(x>0,z,w); np.where(x>0,z,1j)
+    np.select([x>0],[z],w); np.nan_to_num(z); np.isclose(z,w)
+"""
+REDUCTIONS = """
+    z.sum(); z.sum(0); z.mean(); z.mean(1); z.var(); z.std(1,ddof=1); z.prod(); z.prod(0); z.max(); z.max(0)
+    z.min(1); np.ptp(z); z.cumsum(1); z.cumprod(1); np.nansum(z); np.nanmean(z,0); np.average(z,weights=x)
+    np.any(z); np.all(z,0); np.count_nonzero(z); np.subtract.reduce(z); np.divide.accumulate(z); np.trapezoid(z)
+"""
+PRODUCTS = """
+    z@w.T; z@z[0]; x@z.T; np.vdot(z,w); np.vecdot(z,w); np.inner(z,w); np.outer(z[0],w[0]); np.kron(z,w)
+    np.tensordot(z,w); np.einsum('ij,kj->ik',z,w); np.einsum('ij,ij->',z,w.conj()); np.linalg.norm(z)
+    np.linalg.norm(z,axis=1); np.linalg.norm(z,1); np.linalg.norm(z[0],3); np.linalg.norm(z[0],0); np.cov(z)
+    np.corrcoef(z); np.trace(z); np.convolve(z[0],w[0]); np.correlate(z[0],w[0],'full'); np.polyval(z[0],x)
+"""
+MOVES = """
+    z.T[::-1]; z[:,1:3]; z[[0,2,1]]; np.concatenate([z,w]); np.pad(z,1); np.pad(z,1,constant_values=1j); np.roll(z,1,0)
+    np.take_along_axis(z,np.argsort(x,1),1); np.zeros_like(z); np.full_like(z,2j); np.array([x[0,0],1j]); np.triu(z,1)
+    np.gradient(z,axis=0); np.interp(x[0],np.arange(8.),z[0]); np.linspace(z[0,0],z[1,1],5); np.diag(z[0])
+"""
+LOOPS = """
+    af.fori_loop(0,3,lambda i,s: s*z+1j,w); af.scan(lambda c,r:(c*r+1j,c.real),w[0],z)[0]
+    af.scan(lambda c,r:(c*r+1j,c.real),w[0],z)[1]; af.cond(x[0,0]>0,lambda a:a*1j,lambda a:a+1,z)
+    af.while_loop(lambda s: np.abs(s[1])<10,lambda s:(s[0]+z,s[1]+1j),(w,0j))[0]
+"""
+CALLS = """
+    np.fft.fft(z); np.fft.ifft(z,axis=0); np.fft.fft2(z); np.fft.fftn(z); np.fft.fftshift(z); np.fft.fft(np.exp(x)).real
+    np.linalg.solve(z[:5,:5],w[:5,:2]); np.linalg.inv(z[:5,:5]); np.linalg.qr(z)[1]
+    np.linalg.cholesky(z@z.conj().T+5*np.eye(5)); np.linalg.eigh(z@z.conj().T)[0]
+"""
+ALL = ";".join([ARITHMETIC, FUNCTIONS, PARTS, COMPARISONS, REDUCTIONS, PRODUCTS, MOVES, LOOPS, CALLS]).replace(
+    "\n", ";"
+)
+EXPRESSIONS = [text.strip() for text in ALL.split(";") if text.strip()]
+
+
+def evaluated(text: str) -> Any:
+    return eval(f"lambda z, w, x: {text}", {"np": np, "af": af})
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_functions_give_what_numpy_gives(text: str, dtype: Any) -> None:
+    function = evaluated(text)
+    arguments = (Z.astype(dtype), W.astype(dtype), X.astype(dtype(0).real.dtype))
+    traced = trace(function, *arguments)
+    split = split_complex(traced.graph)
+    verify(split)
+    assert not has_complex(split)
+    found = interpret(split, *map(as_parts, arguments))
+    pairs = zip(found, traced.graph.outputs, strict=True)
+    whole = [as_complex(array) if value.type.dtype.is_complex else array for array, value in pairs]
+    expected: Any = function(*arguments)
+    tolerance = 3e-5 if dtype is np.complex64 else 1e-12
+    for results in (interpret(traced.graph, *arguments), whole):
+        answer: Any = traced.unflatten(results)
+        assert np.asarray(answer).dtype == np.asarray(expected).dtype
+        assert_allclose(answer, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np.sort(z)",
+        "np.argsort(z)",
+        "z.argmax()",
+        "np.arcsin(z)",
+        "np.arctan(z)",
+        "np.median(z)",
+        "z*np.clongdouble(1j)",
+    ],
+)
+def test_what_no_graph_has_is_left_to_numpy_by_name(text: str) -> None:
+    with pytest.raises(NumpyOnlyError, match="complex"):
+        trace(evaluated(text), Z, W, X)
+
+
+def test_parts_are_views() -> None:
+    def function(z: Any) -> Any:
+        z.real[1:] = 7
+        z.imag += 2
+        z.view(np.float64)[0, :3] = -1
+        part = z.real
+        z *= 1j
+        return part, z.imag[0]
+
+    mine, theirs = Z.copy(), Z.copy()
+    plan = af.compile(function, Z)
+    for found, expected in zip(plan(mine), function(theirs), strict=True):
+        assert_allclose(found, expected)
+    assert_allclose(mine, theirs)
+
+
+def test_real_arrays_have_no_imaginary_part_to_write() -> None:
+    def function(x: Any) -> Any:
+        x.imag = 1
+        return x
+
+    with pytest.raises(TypeError, match="non-complex"):
+        trace(function, X)
