@@ -3,8 +3,8 @@
 A call is run twice, on operands whose extents are small stand-ins for theirs, other ones each time. An extent of the
 result that is the stand-in of one of theirs both times is that extent; one that is the same both times is a constant;
 any other is not known, nor is what differs in dtype or structure. Calls that small operands do not fit (the thousandth
-of ten elements) are run once on operands of their own shapes. Data are harmless: multiples of the identity, plus a
-little where they are floats, so that systems have solutions.
+of ten elements) are run once on operands of their own shapes, and transforms on one line of them. Data are harmless:
+multiples of the identity, plus a little where they are floats, so that systems have solutions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from autofuse.errors import CallError, GraphError
 from autofuse.ir import types
 from autofuse.ir.ops import library_calls
+from autofuse.ir.ops.library_checks import LibraryCall, check_parameters, listed
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
@@ -26,6 +27,8 @@ _FIRST, _SECOND = (3, 4, 5, 6, 7, 8), (10, 12, 14, 16, 18, 20)
 constant, or a sum of two, is taken for no other."""
 _MOST_ELEMENTS = 1 << 24
 """Of operands in their own shapes."""
+_TRANSFORMS = ("numpy.fft", "scipy.fft")
+"""Modules whose functions work on each line of an array."""
 _VARYING = frozenset(
     [
         "numpy.histogram_bin_edges",
@@ -54,12 +57,14 @@ class Returned:
 def returned_by(target: str, operands: Sequence[TensorType]) -> Returned | None:
     """What a call of a listed function returns for operands of these types; None if that depends on their values.
 
-    Raises ComplexDtypeError for complex results.
+    Raises ComplexDtypeError for results of longer complex numbers.
     """
     call = library_calls.read(target)
     by_words = call.function.startswith("histogram") and '"bins":"' in target
     if call.label in _VARYING or by_words or any(0 in type_.shape for type_ in operands):
         return None
+    if call.module in _TRANSFORMS:
+        return _transformed(target, call, operands)
     extents = sorted({extent for type_ in operands for extent in type_.shape if extent > 1})
     found = None
     if len(extents) <= len(_FIRST):
@@ -67,6 +72,33 @@ def returned_by(target: str, operands: Sequence[TensorType]) -> Returned | None:
     if found is None and sum(type_.size for type_ in operands) <= _MOST_ELEMENTS and not _runs(target, operands):
         found = _once(target, operands)
     return found
+
+
+def _transformed(target: str, call: LibraryCall, operands: Sequence[TensorType]) -> Returned | None:
+    """Of a transform: an array of one line along its axes tells how long lines become; other extents stay."""
+    shape = operands[0].shape
+    taken = {axis % len(shape) for axis in _axes_of(call, len(shape)) if -len(shape) <= axis < len(shape)}
+    small = TensorType(tuple(extent if d in taken else 1 for d, extent in enumerate(shape)), operands[0].dtype)
+    found = _once(target, [small, *operands[1:]]) if small.size <= _MOST_ELEMENTS else None
+    if found is None or len(found.types) != 1 or found.types[0].rank != len(shape):
+        return None
+    lines = enumerate(zip(found.types[0].shape, shape, strict=True))
+    made = tuple(one if d in taken else extent for d, (one, extent) in lines)
+    return Returned((TensorType(made, found.types[0].dtype),), found.pack)
+
+
+def _axes_of(call: LibraryCall, rank: int) -> Sequence[int]:
+    """The axes along which a function of `numpy.fft` or `scipy.fft` works."""
+    bound = check_parameters(call)
+    given = bound.get("axes", bound.get("axis"))
+    lengths = listed(bound.get("s"))
+    if given is not None:
+        return listed(given) or [given]
+    if call.function.endswith("2"):
+        return (-2, -1)
+    if not call.function.endswith(("n", "shift")):
+        return (-1,)
+    return range(rank) if lengths is None else range(-len(lengths), 0)
 
 
 def packing(returned: Any) -> Callable[[Sequence[Any]], Any]:

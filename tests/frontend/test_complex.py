@@ -65,6 +65,8 @@ LOOPS = """
 """
 CALLS = """
     np.fft.fft(z); np.fft.ifft(z,axis=0); np.fft.fft2(z); np.fft.fftn(z); np.fft.fftshift(z); np.fft.fft(np.exp(x)).real
+    np.fft.rfft(x); np.fft.irfft(z); np.fft.irfft(z,9,0); np.fft.rfft2(x)
+    np.fft.irfftn(z,(4,7),(0,1)); np.fft.hfft(z,norm="ortho")
     np.linalg.solve(z[:5,:5],w[:5,:2]); np.linalg.inv(z[:5,:5]); np.linalg.qr(z)[1]
     np.linalg.cholesky(z@z.conj().T+5*np.eye(5)); np.linalg.eigh(z@z.conj().T)[0]
 """

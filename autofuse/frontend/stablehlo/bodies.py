@@ -55,6 +55,8 @@ def combiner_of(body: Graph, dtype: DType, number: int = 0) -> str | None:
     """
     first, second = body.inputs[number], body.inputs[number + len(body.inputs) // 2]
     made = body.producers.get(body.outputs[number])
+    if dtype.is_complex:
+        return "add" if made is not None and made.op == "add" and {*made.inputs} == {first, second} else None
     if made is not None and made.op in _COMBINERS and {*made.inputs} == {first, second}:
         return _OF_BOOL.get(made.op, made.op) if dtype.kind == "bool" else made.op
     if len(body.inputs) == 2 and dtype.kind != "bool":
@@ -87,7 +89,7 @@ def _spread_node(node: Node, held: Mapping[Value, Value], emitter: Emitter, shap
     if any(value.type.shape for value in (*node.inputs, *node.outputs)):
         raise UnsupportedOperation(f"has a body in which {node.op} works on arrays")
     match role_of(node):
-        case Role.ELEMENTWISE:
+        case Role.ELEMENTWISE | Role.COMPLEX:
             return (emitter.emit(node.op, *(held[value] for value in node.inputs), **node.attrs),)
         case Role.CONSTANT:
             return (emitter.full(node.attrs["value"], TensorType(shape, node.output.type.dtype)),)
@@ -156,7 +158,9 @@ def probes(body: Graph) -> list[Array] | None:
     """
     keys = order_keys(body)
     others = [node for node in body.nodes if node not in keys]
-    if body.captures or not all(map(_is_order_only, others)):
+    if body.captures or any(value.type.dtype.is_complex for value in body.inputs):
+        return None
+    if not all(map(_is_order_only, others)):
         return None
     read = {value for node in others for value in node.inputs}
     constants = [float(n.attrs["value"]) for n in others if n.op == "constant" and n.output in read]

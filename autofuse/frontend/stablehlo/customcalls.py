@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.frontend.stablehlo import elementwise
 from autofuse.frontend.stablehlo.emitter import Emitter
+from autofuse.frontend.stablehlo.linearalgebra import lapack_call
 from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.refusals import OUTSIDE, UnsupportedOperation
 from autofuse.frontend.stablehlo.rules import Rule
@@ -22,6 +23,9 @@ def _custom_call(operation: Operation, emitter: Emitter) -> Sequence[Value]:
         return operation.operands[:1]
     if target in elementwise.RULES:  # `mhlo.erf`, as artifacts write operations that are not StableHLO's own
         return elementwise.RULES[target](operation, emitter)
+    computed = lapack_call(target, operation, emitter)
+    if computed is not None:
+        return computed
     if target in _SEVERAL_DEVICES:
         raise UnsupportedOperation(f"@{target} divides arrays over several devices", "export the program for one")
     if "callback" in target:

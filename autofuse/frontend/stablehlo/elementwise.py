@@ -27,6 +27,7 @@ _SAME: Mapping[str, str] = {
         for name in (
             *("abs", "add", "and", "atan2", "cbrt", "ceil", "count_leading_zeros", "divide", "floor", "is_finite"),
             *("log", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power"),
+            *("complex", "imag", "real"),
             *("remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "shift_left"),
             *("shift_right_arithmetic", "shift_right_logical", "sign", "sqrt", "subtract", "tanh", "xor"),
         )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.frontend.stablehlo.bindings import Bindings
-from autofuse.frontend.stablehlo.constants import array_of
+from autofuse.frontend.stablehlo.constants import array_of, complex_array_of
 from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
 from autofuse.frontend.stablehlo.tensortypes import tensor_type
 from autofuse.ir.graph import Value
@@ -95,7 +95,14 @@ class Operation:
 
     def array(self, name: str) -> NDArray[Any]:
         """An array of numbers."""
+        if name in self._mlir.attributes and self.type.dtype.is_complex:  # of which jaxlib has no class
+            return complex_array_of(self._mlir.operation.get_asm(large_elements_limit=None), self.type)
         return array_of(self._attribute(name, _MISSING))
+
+    def entry(self, name: str, key: str) -> Any:
+        """An entry of a dictionary of attributes, a number or a text; None where there is none."""
+        attribute = self._attribute(name, {})
+        return attribute[key].value if key in attribute else None
 
     def _attribute(self, name: str, default: Any) -> Any:
         if name not in self._mlir.attributes:
@@ -104,5 +111,5 @@ class Operation:
             return default
         try:
             return self._mlir.attributes[name]
-        except TypeError:  # jaxlib has no class for arrays of complex numbers
+        except TypeError:
             raise UnsupportedOperation(f"has an attribute {name} of a kind that jaxlib does not read") from None

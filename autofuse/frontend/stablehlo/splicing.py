@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from autofuse.frontend.location import trace_error
 from autofuse.frontend.tracecontext import Tracing
-from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.ir.substitution import replaced, substituted
 
 
 def spliced(tracing: Tracing, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
-    """The outputs of `graph` for these arguments, computed by nodes of the trace. Nodes keep their locations."""
+    """The outputs of `graph` for these arguments, computed by nodes of the trace. Nodes keep their locations.
+
+    Raises TraceError for a call that no kernel computes, where those are to be refused.
+    """
     here = tracing.builder.location
+    for node in _calls(graph):
+        label = f"{called(node.attrs['call_target_name'])} at {node.location or here or 'an unknown line'}"
+        if tracing.on_unsupported == "error":
+            raise trace_error(f"{label} is a call that no kernel computes", 'on_unsupported="numpy" leaves it to NumPy')
+        tracing.left_to_numpy.append(label)
     held = dict(zip(graph.inputs, arguments, strict=True))
     for node in graph.nodes:
         tracing.builder.location = node.location or here
@@ -24,6 +35,19 @@ def spliced(tracing: Tracing, graph: Graph, arguments: Sequence[Value]) -> list[
         held.update(zip(node.outputs, outputs, strict=True))
     tracing.builder.location = here
     return [held[value] for value in graph.outputs]
+
+
+def called(target: str) -> str:
+    """How people call the target of a call."""
+    return target.partition("[")[0].removeprefix("autofuse.ir.ops.")
+
+
+def _calls(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        if role_of(node) is Role.CALL:
+            yield node
+        for region in node.regions:
+            yield from _calls(region)
 
 
 def _anew(region: Graph) -> dict[Value, Value]:

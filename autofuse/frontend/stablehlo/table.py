@@ -10,18 +10,20 @@ from autofuse.frontend.stablehlo import (
     customcalls,
     drawing,
     elementwise,
+    linearalgebra,
     normalization,
     reductions,
     scattering,
     shapes,
     sorting,
+    tuples,
     windows,
 )
 from autofuse.frontend.stablehlo.rules import Rule
 
 FAMILIES = (
-    *(contractions, control, customcalls, drawing, elementwise, normalization),
-    *(reductions, scattering, shapes, sorting, windows),
+    *(contractions, control, customcalls, drawing, elementwise, linearalgebra, normalization),
+    *(reductions, scattering, shapes, sorting, tuples, windows),
 )
 """The modules that hold the rules."""
 RULES: Mapping[str, Rule] = {name: rule for family in FAMILIES for name, rule in family.RULES.items()}

@@ -13,19 +13,19 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
-_TENSOR = re.compile(r"tensor<((?:[0-9?]+x)*)([A-Za-z0-9]+)>")
+_TENSOR = re.compile(r"tensor<((?:[0-9?]+x)*)([A-Za-z0-9]+|complex<[a-z0-9]+>)>")
 _ELEMENTS: Mapping[str, DType] = {
     "i1": dtypes.BOOL,
     **{f"i{d.bits}": d for d in dtypes.ALL if d.kind == "int"},
     **{f"ui{d.bits}": d for d in dtypes.ALL if d.kind == "uint"},
     **{d.name: d for d in dtypes.ALL if d.is_float},
+    **{f"complex<{d.part}>": d for d in dtypes.COMPLEX},
 }
 _WHY: tuple[tuple[str, str], ...] = (
-    ("complex<", "has complex numbers, which no kernel computes"),
     ("!quant.", "is quantised, which autofuse is not"),
     ("!stablehlo.token", "is a token: it orders effects (callbacks, printing), which a plan has none of"),
     ("!mhlo.token", "is a token: it orders effects (callbacks, printing), which a plan has none of"),
-    ("tuple<", "is a tuple"),
+    ("tuple<", "is a tuple, which only functions inside the module may take and return"),
 )
 
 

@@ -14,12 +14,14 @@ from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.refusals import OUTSIDE, UnsupportedOperation, refusal
 from autofuse.frontend.stablehlo.table import RULES
 from autofuse.frontend.stablehlo.tensortypes import Shaped, shaped, tensor_type
+from autofuse.frontend.stablehlo.tuples import Bundle, elements_of
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.lazydataclass import dataclass
 
 MAIN = "main"
 _RETURNS = frozenset(("func.return", "stablehlo.return"))
+_TAKE_TUPLES = frozenset(("func.return", "func.call", "stablehlo.tuple", "stablehlo.get_tuple_element"))
 _DEEPEST = 64
 """Calls within calls."""
 
@@ -98,7 +100,7 @@ class _Translator:
             for number, given in enumerate(self._main.arguments)
         ]
         outputs = self._body(str(self._main.attributes["sym_name"].value), self._main, emitter, inputs)
-        return finishing.finish(builder.finish(outputs), {value: value.name for value in inputs})
+        return finishing.finish(builder.finish(elements_of(outputs)), {value: value.name for value in inputs})
 
     def _call(self, name: str, emitter: Emitter, arguments: Sequence[Value]) -> list[Value]:
         function = self._functions.get(name)
@@ -132,6 +134,13 @@ class _Translator:
         outer = emitter.builder.location
         for operation in block.operations:
             operands = [scope[value] for value in operation.operands]
+            if operation.operation.name not in _TAKE_TUPLES and any(isinstance(value, Bundle) for value in operands):
+                raise refusal(
+                    str(operation.operation.name),
+                    location_of(operation.location, self._under_way[-1], self._own),
+                    "takes a tuple; only calls of functions, tuple and get_tuple_element do",
+                    "give its elements one by one",
+                )
             if operation.operation.name in _RETURNS:
                 emitter.builder.location = outer
                 return operands

@@ -181,6 +181,7 @@ MAKES: Mapping[str, Rule] = {
     "unpackbits": _unpacked,
     **dict.fromkeys(("cross", "vecdot", "eigh", "eigvalsh"), broadcast),
     **dict.fromkeys(("solve", "solve_triangular"), _solve),
+    "gesdd": _where("mode", "A", "A", _both_squared),
     "cho_solve": _factored,
     "solve_toeplitz": _column,
     "lstsq": _least_squares,

@@ -195,6 +195,18 @@ SCIPY: Mapping[str, str] = {
         zeta x:array q:array?""",
 }
 """Of `scipy.special` also every ufunc, of arrays alone."""
+OWN: Mapping[str, str] = {
+    "autofuse.ir.ops.lapack": """
+        cholesky a:array lower:flag
+        geqrf a:array
+        gesdd a:array mode:A|S|N
+        getrf a:array
+        orgqr a:array factors:array
+        potrf a:array lower:flag
+        syevd a:array lower:flag vectors:flag
+        trsm a:array b:array left:flag lower:flag trans:n|t|c unit:flag"""
+}
+"""What modules of StableHLO ask for, and NumPy gives in another form."""
 
 WORDS: Mapping[str, str] = {
     "METHOD": "inverted_cdf|averaged_inverted_cdf|closest_observation|interpolated_inverted_cdf|hazen|weibull|linear"
@@ -207,9 +219,12 @@ WORDS: Mapping[str, str] = {
 """Kinds that several parameters have."""
 
 
+_LISTED: Mapping[str, str] = {**NUMPY, **SCIPY, **OWN}
+
+
 def parameters(module: str, function: str) -> Mapping[str, str] | None:
     """The parameters that a graph may set, in the function's own order, and their kinds; None if it is not listed."""
-    for line in (NUMPY.get(module) or SCIPY.get(module, "")).splitlines():
+    for line in _LISTED.get(module, "").splitlines():
         name, *rest = line.split() or [""]
         if name == function:
             pairs = (parameter.split(":") for parameter in rest)
@@ -219,4 +234,4 @@ def parameters(module: str, function: str) -> Mapping[str, str] | None:
 
 def modules() -> tuple[str, ...]:
     """The modules that have listed functions; the innermost first."""
-    return tuple(sorted((*NUMPY, *SCIPY), reverse=True))
+    return tuple(sorted(_LISTED, reverse=True))

@@ -1,12 +1,13 @@
 """Writes the programs of this folder: functions of JAX as StableHLO, with arguments and what XLA:CPU makes of them.
 
-Run it with a Python that has JAX: `python tests/frontend/stablehlo/programs/export.py`. Each program becomes NAME.mlir,
-with the source lines of this file, and NAME.npz: `in_0`, `in_1`, ... and `out_0`, ... in the module's order.
+Run it with a Python that has JAX: `python tests/frontend/stablehlo/programs/export.py [NAME ...]`. Each program becomes
+NAME.mlir, with the source lines of this file, and NAME.npz: `in_0`, `in_1`, ... and `out_0`, ... in the module's order.
 """
 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,9 +133,35 @@ def branches(x, which):
     return jax.lax.while_loop(lambda s: jnp.sum(s) < 50, lambda s: s * 1.5 + 1, jnp.abs(chosen))
 
 
+@program((4, 16), lambda rng: (rng.standard_normal(9) + 1j * rng.standard_normal(9)).astype(np.complex64))
+def spectral_filter(x, response):
+    spectrum = jnp.fft.rfft(x) * response
+    gain = jnp.exp(-jnp.abs(spectrum)) * jnp.array([1 + 2j, 0.5 - 1j, 2j] * 3, jnp.complex64)
+    return jnp.fft.irfft(spectrum * gain, 16), jnp.angle(spectrum).mean(0), jnp.sqrt(spectrum)[:, :3].sum(1)
+
+
+@program((6, 3), (6,), (4, 3))
+def gaussian_process(x, y, at):
+    def kernel(a, b):
+        return jnp.exp(-((a[:, None] - b[None]) ** 2).sum(-1))
+
+    factor = jnp.linalg.cholesky(kernel(x, x) + 0.1 * jnp.eye(6))
+    weights = jax.scipy.linalg.cho_solve((factor, True), y)
+    return kernel(at, x) @ weights, 2 * jnp.log(jnp.diag(factor)).sum()
+
+
+@program((7, 3), (7, 2), (5, 5))
+def linear_algebra(a, b, c):
+    q, r = jnp.linalg.qr(a)
+    values = jnp.linalg.svd(a, compute_uv=False)
+    spectrum = jnp.linalg.eigvalsh(c + c.T)
+    return r.T @ r, q @ (q.T @ b), jnp.linalg.solve(c, c[:, :2] + 1), jnp.linalg.det(c), values, spectrum
+
+
 def main() -> None:
-    """Write all of them."""
-    for name, (function, arguments) in PROGRAMS.items():
+    """Write all of them, or those that are named."""
+    for name in sys.argv[1:] or PROGRAMS:
+        function, arguments = PROGRAMS[name]
         values = arguments(np.random.default_rng(7))
         lowered = jax.jit(function).lower(*values)
         text = lowered.as_text(debug_info=True).replace(ROOT, "")

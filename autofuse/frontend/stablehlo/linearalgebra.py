@@ -1,0 +1,114 @@
+"""Rules of transforms and dense linear algebra: calls of NumPy's functions, as parts of a plan.
+
+JAX writes `lapack_spotrf_ffi` and the like on a CPU, with options as the letters of LAPACK; s, d, c and z stand for the
+four dtypes. What is not here (`geev`, `gees`, `sytrd`, ...) is refused by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autofuse.frontend.stablehlo.emitter import Emitter
+from autofuse.frontend.stablehlo.operation import Operation
+from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
+from autofuse.frontend.stablehlo.rules import Rule
+from autofuse.ir.graph import Value
+from autofuse.ir.ops.library_calls import Operand, target_name
+
+_LAPACK = "autofuse.ir.ops.lapack"
+_TRANSFORMS: Mapping[str, str] = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn"}
+_ROUTINE = re.compile(r"lapack_[sdcz]([a-z]+)_ffi")
+_TRANS: Mapping[str, str] = {"N": "n", "T": "t", "C": "c"}
+
+
+def _called(
+    operation: Operation, emitter: Emitter, module: str, function: str, operands: int, **options: Any
+) -> Sequence[Value]:
+    """A call of a listed function of the first operands."""
+    name = target_name(module, function, [Operand(number) for number in range(operands)], options)
+    given = operation.operands[:operands]
+    return emitter.builder.emit_many("custom_call", given, call_target_name=name, results=operation.types)
+
+
+def _fft(operation: Operation, emitter: Emitter) -> Sequence[Value]:
+    lengths = operation.integers("fft_length")
+    kind = operation.word("fft_type")
+    if kind not in _TRANSFORMS:
+        raise UnsupportedOperation(f"is a transform of type {kind}; autofuse has {', '.join(_TRANSFORMS)}")
+    axes = list(range(-len(lengths), 0))
+    return _called(operation, emitter, "numpy.fft", _TRANSFORMS[kind], 1, s=list(lengths), axes=axes)
+
+
+def _cholesky(operation: Operation, emitter: Emitter) -> Sequence[Value]:
+    lower = operation.flag("lower", default=False)
+    return _called(operation, emitter, _LAPACK, "cholesky", 1, lower=lower)
+
+
+def _triangular_solve(operation: Operation, emitter: Emitter) -> Sequence[Value]:
+    trans = {"NO_TRANSPOSE": "n", "TRANSPOSE": "t", "ADJOINT": "c"}.get(operation.word("transpose_a"))
+    if trans is None:
+        raise UnsupportedOperation(f"has transpose_a {operation.word('transpose_a')}", "write it as NO_TRANSPOSE")
+    flags = {name: operation.flag(name, default=False) for name in ("left_side", "lower", "unit_diagonal")}
+    options = {"left": flags["left_side"], "lower": flags["lower"], "trans": trans, "unit": flags["unit_diagonal"]}
+    return _called(operation, emitter, _LAPACK, "trsm", 2, **options)
+
+
+class _Letters:
+    """The options of a LAPACK call: letters, given as their codes."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+
+    def __getitem__(self, name: str) -> str:
+        code = self._operation.entry("mhlo.backend_config", name)
+        if code is None:
+            raise UnsupportedOperation(
+                f"has no option {name} in its mhlo.backend_config", "export the program by the JAX that this one reads"
+            )
+        return chr(int(code)).upper()
+
+
+def _nothing(letters: _Letters) -> Mapping[str, Any]:
+    del letters
+    return {}
+
+
+_ROUTINES: Mapping[str, tuple[str, int, Callable[[_Letters], Mapping[str, Any]]]] = {
+    "potrf": ("potrf", 1, lambda of: {"lower": of["uplo"] == "L"}),
+    "trsm": (
+        "trsm",
+        2,
+        lambda of: {
+            "left": of["side"] == "L",
+            "lower": of["uplo"] == "L",
+            "trans": _TRANS[of["trans_x"]],
+            "unit": of["diag"] == "U",
+        },
+    ),
+    "getrf": ("getrf", 1, _nothing),
+    "geqrf": ("geqrf", 1, _nothing),
+    **dict.fromkeys(("orgqr", "ungqr"), ("orgqr", 2, _nothing)),
+    **dict.fromkeys(
+        ("syevd", "heevd"), ("syevd", 1, lambda of: {"lower": of["uplo"] == "L", "vectors": of["mode"] == "V"})
+    ),
+    "gesdd": ("gesdd", 1, lambda of: {"mode": of["mode"]}),
+}
+"""By the routine's name without its dtype: the function, its operands, and its options."""
+
+
+def lapack_call(target: str, operation: Operation, emitter: Emitter) -> Sequence[Value] | None:
+    """What a call of JAX's LAPACK gives; None for any other."""
+    found = _ROUTINE.fullmatch(target)
+    if found is None or found[1] not in _ROUTINES:
+        return None
+    function, operands, options = _ROUTINES[found[1]]
+    return _called(operation, emitter, _LAPACK, function, operands, **options(_Letters(operation)))
+
+
+RULES: Mapping[str, Rule] = {
+    "stablehlo.cholesky": _cholesky,
+    "stablehlo.fft": _fft,
+    "stablehlo.triangular_solve": _triangular_solve,
+}
