@@ -14,6 +14,7 @@ from autofuse.errors import ArgumentError
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of, values_of
+from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import asdict, dataclass, replace
 from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.plan.document import Certificate, PlanDocument
@@ -139,7 +140,6 @@ def build_report(
 ) -> PlanReport:
     """Gather the facts. `lowered`: the plan's kernels in running order. `remarks`: what the target says of them."""
     memory = plan_memory(document.graph, document.writebacks, lowered)
-    roles = _roles(document.graph)
     kernels = _kernel_reports(document.graph, lowered, remarks, {})
     identity = document.identity
     return PlanReport(
@@ -149,8 +149,8 @@ def build_report(
         graph_digest=document.graph_digest,
         device=identity.product,
         threads=getattr(identity, "threads", None),
-        arguments=_operands(document.graph.inputs, roles),
-        results=_operands(document.graph.outputs, roles),
+        arguments=_as_given(document.graph.inputs, document.input_types, "argument"),
+        results=_as_given(document.graph.outputs, document.output_types, "result"),
         written_arguments=tuple(document.graph.inputs[number].name for number in document.writebacks),
         kernels=kernels,
         launches=memory.launches,
@@ -195,6 +195,11 @@ def _roles(graph: Graph) -> dict[Value, str]:
     roles = dict.fromkeys(values_of(graph, Role.CONSTANT), "constant")
     roles |= dict.fromkeys(graph.outputs, "result")
     return roles | dict.fromkeys(graph.inputs, "argument")
+
+
+def _as_given(values: Sequence[Value], types: Sequence[TensorType], role: str) -> tuple[Operand, ...]:
+    """Arguments or results, of the types that callers see."""
+    return tuple(Operand(v.name, str(t), t.nbytes, role) for v, t in zip(values, types, strict=True))
 
 
 def _operands(values: Sequence[Value], roles: dict[Value, str]) -> tuple[Operand, ...]:
