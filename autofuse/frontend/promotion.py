@@ -6,10 +6,12 @@ arrays are strong. The rules are not rewritten here: NumPy itself is asked (`ufu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.exceptions import ComplexWarning
 
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import call, tracers_in
@@ -104,6 +106,7 @@ def convert(value: Value, dtype: np.dtype[Any]) -> Value:
         zero = current().splat(0, source.numpy, value.type.shape)
         return current().emit("compare", (value, zero), direction="NE")
     if source.is_complex and dtype.kind != "c":
+        _warn_of_loss()
         return convert(current().emit("real", (value,)), dtype)
     if source.is_float and dtype in _THROUGH:
         wide = convert(value, _THROUGH[dtype])
@@ -115,6 +118,13 @@ def convert(value: Value, dtype: np.dtype[Any]) -> Value:
         direct = current().emit("convert", (value,), dtype=dtypes.from_numpy(dtype))
         return current().emit("select", (negative, wrapped, direct))
     return current().emit("convert", (value,), dtype=dtypes.from_numpy(dtype))
+
+
+def _warn_of_loss() -> None:
+    """NumPy's warning, at the user's line."""
+    location = current().builder.location
+    where = ("<traced>", 1) if location is None else (location.file, location.line)
+    warnings.warn_explicit("Casting complex values to real discards the imaginary part", ComplexWarning, *where)
 
 
 def broadcast(value: Value, shape: tuple[int, ...]) -> Value:

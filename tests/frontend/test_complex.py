@@ -140,3 +140,14 @@ def test_real_arrays_have_no_imaginary_part_to_write() -> None:
 
     with pytest.raises(TypeError, match="non-complex"):
         trace(function, X)
+
+
+def test_what_drops_imaginary_parts_warns_as_numpy_does() -> None:
+    def function(x: Any, z: Any) -> Any:
+        x[:2] = z[:2]
+        return x
+
+    with pytest.warns(np.exceptions.ComplexWarning, match="discards the imaginary part") as caught:
+        graph = trace(function, X, Z).graph
+    assert caught[0].filename == __file__
+    assert [str(value.type) for value in graph.outputs] == ["f64[5,8]"] * 2
