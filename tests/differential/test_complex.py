@@ -159,7 +159,7 @@ def test_tuning_measures_the_plan_and_the_function() -> None:
 def test_other_targets(backend: str) -> None:
     def program(z: Any, w: Any) -> Any:
         w += 1j
-        return np.sqrt(z) * w, np.fft.fft(z, axis=0)
+        return np.sqrt(z) * w, np.fft.fft(z, axis=0), np.linalg.inv(z[:, :3])
 
     z, w = numbers((3, 5)), numbers((3, 5), seed=1)
     after = w.copy()

@@ -149,6 +149,8 @@ def _called(node: Node) -> _Made | str:
         return f"{label}: its steps are made one after another"
     if not is_library_call(name):
         return f"{label}: a function of the user, which knows NumPy's arrays"
+    if node.attrs.get("complex_operands") or node.attrs.get("complex_results"):
+        return f"{label}: complex numbers, whose functions are the host's"
     call = read(name)
     problem = _difference(call, node)
     if problem is not None:
