@@ -21,7 +21,7 @@ from autofuse.frontend.layouts import taken
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
 from autofuse.frontend.rolling.numbers import Number
-from autofuse.frontend.rolling.positions import holding, window
+from autofuse.frontend.rolling.positions import holding, is_turned, window
 from autofuse.frontend.rolling.positions import position as proved_position
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.ragged import taken as taken_at
@@ -97,7 +97,7 @@ def setitem(x: TracerArray, index: Any, value: Any) -> None:
             ragged.assign(value)
         return
     target = view(x, *basic_steps(x.shape, parsed.entries))
-    if np.ndim(value) and parsed.is_element:
+    if parsed.is_element and np.ndim(value):
         raise ValueError("setting an array element with a sequence.")
     assign(target, value)
 
@@ -273,6 +273,8 @@ def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> list[Step]:
             at, size = window(entry, extent)
             final.append(_fixed(size))
             moving[dimension] = at, _fixed(size)
+            if is_turned(entry):
+                backwards.append(dimension)
         elif isinstance(entry, slice):
             low, high, step, reverse, size = _span(entry, extent)
             final.append(size)

@@ -291,6 +291,50 @@ def test_a_slice_whose_length_changes_is_a_view() -> None:
     assert loops(agree(viewed, RNG.random((20, 20)))) == ["scan 20"]
 
 
+def turned_parts(x, y):
+    for k in range(1, 20):
+        x[:k] += 0.1 * x[k - 1 :: -1][:k]
+        y[k] = y[:k] @ x[k:0:-1] + y[k : k - 2 if k > 1 else None : -1][0]
+
+
+def elements_of_parts(x):
+    found = np.zeros((20, 4))
+    for k in range(20):
+        part = x[k:, : k + 1]
+        found[k] = part[0, 0], part[-1, k], part[0][-1], len(part[0])
+        part[:, 0] *= 0.5
+        part[-1] += 1.0
+    return found
+
+
+def parts_of_parts(x):
+    sums = np.zeros(20)
+    for k in range(2, 18):
+        part = x[k - 2 :]
+        sums[k] = part[1:].sum() + part[:2].prod() + part[-1:].sum() + part[: k - 20].sum()
+        part[1:-1] *= 0.9
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("program", "shapes"),
+    [(turned_parts, ((20,), (20,))), (elements_of_parts, ((20, 20),)), (parts_of_parts, ((20,),))],
+)
+def test_slices_whose_length_changes_are_indexed_and_turned(program, shapes) -> None:
+    assert len(loops(agree(program, *(RNG.random(shape) for shape in shapes)))) == 1
+
+
+def test_an_index_that_such_a_slice_may_not_have_is_numpys_error() -> None:
+    def beyond(x):
+        out = np.zeros(20)
+        for k in range(20):
+            out[k] = x[k:][1]
+        return out
+
+    with pytest.raises(IndexError, match="index 1 is out of bounds"):
+        trace(beyond, RNG.random(20))
+
+
 def sorted_part(x):
     out = np.zeros(20)
     for i in range(1, 20):

@@ -85,6 +85,11 @@ class Writer:
                 lambda: f"m[{i}:, {i}] = b[{i}:] * 0.5 + a[{i}]",
                 lambda: f"t = 0.1 * (a[:{i}] @ m[:{i}, {i}])",
                 lambda: f"a[{i}] = 0.5 if a[{i}] > b[0] else s",
+                lambda: f"t = 0.3 * (b[{i}:][0] - m[{i}, {i}:][-1])",
+                lambda: f"s = 0.1 * (a[{i}::-1] @ b[: {i} + 1]) / len(a[{i}:])",
+                lambda: f"b[{i}::-1][:{i}] *= 0.9",
+                lambda: f"a[{i}:] = m[{i}:, {i}:][0] * 0.5 + a[{i}:][::-1]",
+                lambda: f"m[:{i}, {i}:][..., 0] = a[:{i}] * 0.5",
             ]
         line = self._random.choice(choices)()
         if self._counters and self._random.random() < 0.2:

@@ -175,6 +175,10 @@ def _int(*args: Any) -> Any:
     return int(*args)
 
 
+def _len(value: Any) -> Any:
+    return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
+
+
 def _isinstance(value: Any, kind: Any) -> bool:
     return isinstance(value.python(0) if isinstance(value, Number) else value, kind)
 
@@ -205,6 +209,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     float: _float,
     int: _int,
     isinstance: _isinstance,
+    len: _len,
     min: _extreme(min, least, lambda a, b: a < b),
     max: _extreme(max, greatest, lambda a, b: a > b),
 }

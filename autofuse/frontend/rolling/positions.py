@@ -35,9 +35,10 @@ def _wrapped(index: Number, extent: int) -> TracerArray:
 
 
 def window(entry: slice, extent: int) -> tuple[Any, Any]:
-    """Where a slice with bounds that move starts, and its length: each an `int`, or a Number where it moves.
+    """The first place of a slice with bounds that move, and its length: each an `int`, or a Number where it moves.
 
-    Raises CannotRollError for a step other than 1, and where NumPy may clip a bound.
+    One with step -1 is turned afterwards: the first place is that of its last element. Raises CannotRollError for a
+    step other than 1 and -1, and where NumPy may clip a bound.
     """
     start, stop = bounds(entry, extent)
     size = stop - start
@@ -59,23 +60,49 @@ def holding(start: Any, stop: Any) -> tuple[int, int]:
     return low, high
 
 
-def bounds(entry: slice, extent: int) -> tuple[Any, Any]:
-    """Start and stop of a slice with bounds that move, from the start of the axis. Raises as `window` does."""
+def is_turned(entry: Any) -> bool:
+    """Whether an index is a slice that runs backwards, element by element."""
+    return isinstance(entry, slice) and type(entry.step) is int and entry.step == -1
+
+
+def bounds(entry: slice, extent: Any) -> tuple[Any, Any]:
+    """The least place of a slice with bounds that move, and the place behind the greatest. Raises as `window` does.
+
+    `extent`: of the axis; a Number where that moves too.
+    """
+    if is_turned(entry):
+        last = None if entry.start is None else _bound(entry.start, extent, extent - 1)
+        first = None if entry.stop is None else _bound(entry.stop, extent, extent - 1)
+        return (0 if first is None else first + 1), (extent if last is None else last + 1)
     if entry.step not in (None, 1):
-        raise CannotRollError("it slices with a step from or to a place that moves")
-    start = 0 if entry.start is None else _bound(entry.start, extent)
-    stop = extent if entry.stop is None else _bound(entry.stop, extent)
+        raise CannotRollError("it slices with a step other than 1 and -1 from or to a place that moves")
+    start = 0 if entry.start is None else _bound(entry.start, extent, extent)
+    stop = extent if entry.stop is None else _bound(entry.stop, extent, extent)
     return start, stop
 
 
-def _bound(bound: Any, extent: int) -> Any:
-    low, high = (bound.low, bound.high) if isinstance(bound, Number) else (bound, bound)
+def _bound(bound: Any, extent: Any, most: Any) -> Any:
+    """A bound from the start of the axis, where NumPy clips it to `most` in no iteration, or in all."""
+    low, high = ends(bound)
     if low is None or high is None:
         raise CannotRollError("it slices at a place of unknown size")
     if high < 0:
-        bound, low, high = bound + extent, low + extent, high + extent
-    if low == high and not isinstance(bound, Number):
-        return min(max(bound, 0), extent)
-    if low < 0 or high > extent:
+        bound = bound + extent
+    if not isinstance(bound, Number) and not isinstance(extent, Number):
+        return min(max(bound, most - extent), most)
+    if not_below(bound, most):
+        return most
+    if not (not_below(bound, 0) and not_below(most, bound)):
         raise CannotRollError("its slice may go beyond the array", first=True, last=True)
     return bound
+
+
+def ends(number: Any) -> tuple[int | None, int | None]:
+    """The least and the greatest that an integer can be; None where that is not known."""
+    return (number.low, number.high) if isinstance(number, Number) else (number, number)
+
+
+def not_below(number: Any, limit: Any) -> bool:
+    """Whether an integer is at least as great as another one in all iterations."""
+    low, _ = ends(number - limit)
+    return low is not None and low >= 0

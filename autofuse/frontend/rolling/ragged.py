@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from autofuse.frontend.cells import same_place
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.operators import call_ufunc
 from autofuse.frontend.promotion import as_tracer, broadcast, value_of
 from autofuse.frontend.rolling.numbers import Number
+from autofuse.frontend.rolling.positions import ends, is_turned, not_below, window
 from autofuse.frontend.tracer import TracerArray, fresh, write
 from autofuse.ir.combiners import combiner_identity
 from autofuse.lazydataclass import dataclass
@@ -110,30 +112,50 @@ class Ragged(NDArrayOperatorsMixin):
         raise _refused(f"np.{getattr(function, '__name__', function)}")
 
     def __getitem__(self, index: Any) -> Any:
-        items: list[Any] = list(index) if isinstance(index, tuple) else [index]  # pyright: ignore[reportUnknownArgumentType]
-        if Ellipsis in items or sum(item is not None for item in items) > self.ndim:
-            raise _refused("indexing it")
-        items += [slice(None)] * (self.ndim - sum(item is not None for item in items))
-        axes: list[int | None] = []
-        axis = -self.ndim
-        for item in items:
-            whole = isinstance(item, slice) and item in (slice(None), slice(None, None, -1))
-            if item is not None and not whole:
-                raise _refused("indexing it")
-            axes.append(None if item is None else axis)
-            axis += item is not None
-        spans: dict[int, Span] = {}
-        for place, (item, old) in enumerate(zip(items, axes, strict=True)):
-            span = None if old is None else self.spans.get(old)
-            if span is not None and old is not None:
-                turned = item == slice(None, None, -1)
-                spans[place - len(items)] = span.turned(self.array.shape[old]) if turned else span
-        return Ragged(self.array[tuple(items)], spans)
+        entries, kept = self._entries(index)
+        part = self.array[tuple(entries)]
+        if not kept:
+            return part
+        spans = {place - len(entries) + sum(map(_is_position, entries[place:])): kept[place] for place in kept}
+        inner = part if isinstance(part, Ragged) else Ragged(part, {})
+        return Ragged(inner.array, {**inner.spans, **spans})
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if index not in (Ellipsis, slice(None)):
-            raise _refused("assigning to a part of it")
-        self.assign(value)
+        entries, kept = self._entries(index)
+        if not kept:
+            self.array[tuple(entries)] = value
+            return
+        part = self[index]
+        if not (isinstance(value, Ragged) and same_place(value.array.cell, part.array.cell)):
+            part.assign(value)
+
+    def _entries(self, index: Any) -> tuple[list[Any], dict[int, Span]]:
+        """An index of the window, and the spans of its entries that are parts of such axes."""
+        given: list[Any] = list(index) if isinstance(index, tuple) else [index]  # pyright: ignore[reportUnknownArgumentType]
+        used = sum(item is not None and item is not Ellipsis for item in given)
+        if used > self.ndim:
+            raise _refused("such an index")
+        at = next((place for place, item in enumerate(given) if item is Ellipsis), len(given))
+        given[at : at + 1] = [slice(None)] * (self.ndim - used)
+        entries: list[Any] = []
+        kept: dict[int, Span] = {}
+        axis = -self.ndim
+        for item in given:
+            span = None if item is None else self.spans.get(axis)
+            axis += item is not None
+            if span is None:
+                if not (item is None or isinstance(item, slice) or _is_position(item)):
+                    raise _refused("such an index")
+                entries.append(item)
+            elif isinstance(item, slice):
+                turned = is_turned(item)
+                start, size = window(item, span.length)
+                part = Span(span.first + start, size)
+                kept[len(entries)] = part.turned(self.array.shape[axis - 1]) if turned else part
+                entries.append(slice(None, None, -1) if turned else slice(None))
+            else:
+                entries.append(_position(item, span))
+        return entries, kept
 
     def __getattr__(self, name: str) -> Any:
         function = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "max": np.max, "min": np.min}.get(name)
@@ -218,7 +240,10 @@ def taken(view: Callable[[Sequence[Any]], TracerArray], entries: Sequence[Any], 
         axes.index(place) - len(axes): Span(start - window[0], stop - start)
         for place, (start, stop, window) in spans.items()
     }
-    return Ragged(view(held), found)
+    turned = {place: is_turned(entries[place]) for place in spans}
+    if not any(turned.values()):
+        return Ragged(view(held), found)
+    return Ragged(view(held), found)[tuple(_WHOLE[turned.get(place, False)] for place in axes)]
 
 
 def _elementwise(function: Callable[..., Any], operands: Sequence[Any]) -> Ragged:
@@ -317,6 +342,27 @@ def _is_zero(difference: Any) -> bool:
 def _least(length: Any) -> int:
     low = length.low if isinstance(length, Number) else length
     return 0 if low is None else low
+
+
+_WHOLE = (slice(None), slice(None, None, -1))
+"""All of an axis, from its start and from its end."""
+
+
+def _is_position(item: Any) -> bool:
+    """Whether an entry of an index takes one element, and its axis away."""
+    return isinstance(item, int | np.integer | Number) and not isinstance(item, bool)
+
+
+def _position(item: Any, span: Span) -> Any:
+    """The place in the window of one element of a span. Raises CannotRollError where there may be none."""
+    if not _is_position(item):
+        raise _refused("such an index")
+    _, high = ends(item)
+    if high is not None and high < 0:
+        item += span.length
+    if not (not_below(item, 0) and not_below(span.length - 1, item)):
+        raise CannotRollError("its index may be out of bounds", first=True, last=True)
+    return span.first + item
 
 
 def _refused(what: str) -> CannotRollError:
