@@ -17,7 +17,7 @@ from autofuse.ir.graph import Value
 from autofuse.ir.parts import as_complex, as_parts, complex_places, in_parts
 from autofuse.ir.types import TensorType
 from autofuse.passes.choices import DEFAULT, Choices, read_choices
-from autofuse.passes.pipeline import Numerics, clean
+from autofuse.passes.pipeline import Numerics, clean, finished
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.verify import safe_name
 from autofuse.report.dump import dump_graphs
@@ -31,10 +31,11 @@ AUTO = "auto"
 
 def traced_program(traced: Traced, choices: Choices = DEFAULT, numerics: Numerics = "strict") -> Program:
     """Clean up a traced function's graph."""
-    graph = clean(traced.graph, numerics)
+    cleaned = clean(traced.graph, numerics)
     program = Program(
         name=safe_name(traced.graph.name),
-        graph=graph,
+        graph=finished(cleaned),
+        cleaned=cleaned,
         in_tree=traced.in_tree,
         out_tree=traced.out_tree,
         parameters=traced.parameters,
@@ -60,7 +61,7 @@ def is_of(document: PlanDocument, program: Program) -> bool:
         choices = read_choices(document.variant.choices)
     except ArgumentError:  # choices of another version
         return False
-    return document.graph_digest == digest(clean(program.graph, program.numerics, choices))
+    return document.graph_digest == digest(finished(clean(program.to_vary, program.numerics, choices)))
 
 
 def program_of(document: PlanDocument) -> Program:

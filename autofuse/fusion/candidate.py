@@ -51,6 +51,19 @@ def candidate_of(graph: Graph, nodes: Sequence[str], outputs: Sequence[str]) -> 
     return make_candidate(graph, chosen, tuple(graph.value_by_name[name] for name in outputs))
 
 
+def part_of(candidate: KernelCandidate, values: Sequence[Value], more: Sequence[Value] = ()) -> KernelCandidate:
+    """The part of a candidate that computes `values`, which it writes, and `more`."""
+    producers = {value: node for node in candidate.nodes for value in node.outputs}
+    wanted: set[Node] = set()
+    todo = [*values, *more]
+    while todo:
+        node = producers.get(todo.pop())
+        if node is not None and node not in wanted:
+            wanted.add(node)
+            todo += candidate.graph.reads(node)
+    return KernelCandidate(candidate.graph, tuple(n for n in candidate.nodes if n in wanted), tuple(values))
+
+
 _repeats_one_value: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
 """What is known of constants: to look at all elements of a weight is slow. It pins no node."""
 

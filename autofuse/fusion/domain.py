@@ -128,6 +128,20 @@ def _check_opaque_alone(candidate: KernelCandidate) -> None:
     if len(real) > 1:
         name = next(node.op for node in real if is_opaque(node))
         raise LegalityError(f"{name} is an opaque call: nothing can be computed inside it")
+    node = real[0] if real else None
+    if node is not None and role_of(node).is_control:
+        _check_nothing_behind(candidate, node)
+
+
+def _check_nothing_behind(candidate: KernelCandidate, control: Node) -> None:
+    """A loop or branch that is no code may have views before it, which a driver computes first, and none behind it."""
+    made = set(control.outputs)
+    for node in candidate.nodes:
+        if not made.isdisjoint(candidate.graph.reads(node)):
+            made.update(node.outputs)
+    behind = [value.name for value in candidate.outputs if value in made.difference(control.outputs)]
+    if behind:
+        raise LegalityError(f"%{behind[0]} is a view of what {control.op} %{control.name} gives: a kernel of its own")
 
 
 def _loop_domain(candidate: KernelCandidate, dims: Dimensions) -> Domain:

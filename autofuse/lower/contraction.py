@@ -342,7 +342,7 @@ class ContractionBuilder:
             if len(users) != 1 or not is_permuted(users[0]):
                 return None
             value = users[0].output
-        if self._users.get(value):
+        if self._users.get(value) or value in self.phase.blocks:
             return None
         at = self.phase.index_of(value)
         offset = index.linearize(at, value.type.shape)

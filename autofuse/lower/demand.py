@@ -25,6 +25,7 @@ from autofuse.ir.pieces import Condition, Piece
 from autofuse.lazydataclass import replace
 from autofuse.lower.knownpositions import at_known, known_positions
 from autofuse.lower.looplowering import LoopBuilder
+from autofuse.lower.overwriting import Overwriting
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import ReductionBuilder
@@ -42,12 +43,14 @@ class PhaseBuilder(PhaseFrame):
         buffers: BufferTable,
         keep: Mapping[Instance, tuple[int, tuple[Symbol, ...]]],
         local: Symbol | None,
+        blocks: Sequence[Overwriting] = (),
     ) -> None:
         """`keep`: instances put in scratch, and the level and symbols of the stage that computes them.
 
-        `local`: the row block's inner row.
+        `local`: the row block's inner row. `blocks`: values that are stored as blocks of outputs.
         """
         super().__init__(candidate, dims, grid, buffers, local)
+        self.blocks = {block.update: block for block in blocks}
         self._keep = keep
         self._kept: dict[Instance, str] = {}
         self._reductions = ReductionBuilder()
@@ -65,8 +68,27 @@ class PhaseBuilder(PhaseFrame):
         for at in places:
             scalar = self.value(stage, value, at, None)
             stage.roots.append((value, at))
+            if value in self.blocks:
+                self.store_block(stage, self.blocks[value], at, scalar, mask)
+                continue
             offset = index.linearize(at, value.type.shape)
             stage.body.append(Store(self.buffers.of(value).name, offset, scalar, mask))
+
+    def store_block(
+        self, stage: StageDraft, block: Overwriting, at: Sequence[Affine], scalar: Scalar, mask: Scalar | None
+    ) -> None:
+        """Store an element of a block where it lies in the output."""
+        shape = block.output.type.shape
+        sizes = zip(block.starts, at, shape, block.update.type.shape, strict=True)
+        places = [position + self._start(stage, start, extent - size) for start, position, extent, size in sizes]
+        stage.body.append(Store(self.buffers.of(block.output).name, index.linearize(places, shape), scalar, mask))
+
+    def _start(self, stage: StageDraft, start: Value, limit: int) -> Affine:
+        """Where a block begins along one axis, clamped to `0..limit`."""
+        known = self.producers.get(start)
+        if known is not None and role_of(known) is Role.CONSTANT:
+            return Affine(min(max(int(known.attrs["value"].reshape(-1)[0]), 0), limit))
+        return index.of(Element(f"%{self.value(stage, start, (), None)}", (), 0, limit)) if limit > 0 else Affine()
 
     def _walked(self, value: Value) -> tuple[tuple[Symbol, ...], Sequence[tuple[Affine, ...]]]:
         """The loops that walk a value's elements inside a worker, and which of them each round stores.

@@ -55,12 +55,14 @@ def evaluate_program(program: TileProgram, inputs: Mapping[str, Array]) -> dict[
     buffer, a read of scratch or workspace never written, an output element stored twice or never.
     """
     memory = {b.name: _Memory.of(b, inputs) for b in program.parameters()}
+    for buffer in filter(lambda b: b.holds, program.buffers):
+        memory[buffer.name].data[:] = memory[buffer.holds].data
     scratch = [b for b in program.buffers if b.space is Space.SCRATCH]
     for phase in program.phases():
         _PhaseRun(phase, memory, scratch).run()
     outputs = [b for b in program.buffers if b.space is Space.OUTPUT]
     for buffer in outputs:
-        if not memory[buffer.name].written.all():
+        if not (buffer.holds or memory[buffer.name].written.all()):
             raise BackendError(f"{program.name}: elements of output {buffer.name} are never stored")
     return {b.name: memory[b.name].data.reshape(b.type.shape) for b in outputs}
 

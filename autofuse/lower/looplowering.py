@@ -294,7 +294,7 @@ class LoopBuilder:
 
     @staticmethod
     def _level(frame: PhaseFrame, loop: _Loop) -> int:
-        return frame.levels[loop.body.inputs[0]]
+        return frame.levels[next(iter((*loop.body.inputs, *loop.node.outputs)))]  # without inputs, a stack's
 
     def _time(self, frame: PhaseFrame, loop: _Loop) -> Symbol:
         if loop.time is None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.candidate import KernelCandidate, is_permuted
+from autofuse.fusion.candidate import KernelCandidate, is_permuted, part_of
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
-from autofuse.fusion.domain import Domain, choose_domain, is_contraction, loop_grid
+from autofuse.fusion.domain import Domain, choose_domain, is_contraction, is_opaque, loop_grid
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.fusion.regionprograms import why_opaque
 from autofuse.ir import index
@@ -24,9 +24,11 @@ from autofuse.lower.decisions import LOWERING, Decisions
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.finish import finish_phase
 from autofuse.lower.overlapped import TileShape, kept_values, tiled_phase
+from autofuse.lower.overwriting import Overwriting, overwritings, stored_where_new, without_updates
 from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft, StageDraft
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, TILE_BYTES, Schedule
+from autofuse.lower.singleloop import Target, single_loop
 from autofuse.lower.split import split_reductions
 from autofuse.lower.splitting import BY_SIZE, Splitting
 from autofuse.lower.tile import Buffer, LoweredProgram, OpaqueProgram, Phase, Space, Store, TileProgram
@@ -75,6 +77,9 @@ class Limits:
     workspaces: Callable[[LoweredProgram], LoweredProgram] = as_it_is
     """Adds the buffers that a target's code works in beside those of the program: for plans of memory, and for calls.
     Prices are of programs without them."""
+    overwrites: bool = False
+    """Whether outputs may hold an input's elements, of which a kernel stores those that change: its code copies the
+    others where the two have no memory in common."""
     small_us: float = 40.0
     """A kernel that takes at least so long is worth the whole device; shorter ones may run at the same time."""
     classes_a_kind: float = math.inf
@@ -101,16 +106,51 @@ def lower(
     """Lower a kernel. Raises LegalityError, with the reason, for what cannot be one kernel."""
     if not candidate.outputs:
         raise LegalityError(f"kernel {name} writes nothing")
+    program = _changing_blocks(candidate, schedule, name, limits) if limits.overwrites else None
+    if program is None:
+        program = _whole(candidate, schedule, name, limits)
+    if isinstance(program, OpaqueProgram):
+        return program
+    return limits.passes(split_reductions(program, schedule[SPLIT], limits.splitting))
+
+
+def _changing_blocks(candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits) -> TileProgram | None:
+    """A kernel that stores what it changes of its outputs; None where it changes no block, or is no such kernel."""
+    found = overwritings(candidate)
+    if not found:
+        return None
+    inside = without_updates(candidate, found)
+    try:
+        domain = choose_domain(inside) if any(map(_reduces, inside.nodes)) else _NO_LOOPS
+        if domain is None:
+            return None
+        program = _Lowering(inside, domain, schedule, name, limits, found, candidate).run()
+    except LegalityError:
+        return None
+    names = dict(
+        zip((*candidate.inputs, *candidate.outputs), (buffer.name for buffer in program.buffers), strict=False)
+    )
+    return stored_where_new(program, {names[block.output]: names[block.source] for block in found})
+
+
+def _whole(candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits) -> TileProgram | OpaqueProgram:
     domain = choose_domain(candidate)
     if domain is None:
         return _opaque(candidate, name, why_opaque(candidate))
     try:
-        program = _lowered(candidate, domain, schedule, name, limits)
+        return _lowered(candidate, domain, schedule, name, limits)
     except LegalityError as refused:
         if [node for node in candidate.nodes if role_of(node).computes] != [*filter(is_loop, candidate.nodes)][:1]:
             raise
         return _opaque(candidate, name, str(refused))  # a loop alone can always be run iteration by iteration
-    return limits.passes(split_reductions(program, schedule[SPLIT], limits.splitting))
+
+
+_NO_LOOPS = Domain(Dimensions((), ()), (), (), ())
+
+
+def _reduces(node: Node) -> bool:
+    """Whether a node asks for loops that suit it."""
+    return role_of(node).is_reduction_like or is_loop(node) or is_opaque(node)
 
 
 def _lowered(candidate: KernelCandidate, domain: Domain, schedule: Schedule, name: str, limits: Limits) -> TileProgram:
@@ -129,11 +169,22 @@ def _lowered(candidate: KernelCandidate, domain: Domain, schedule: Schedule, nam
 
 class _Lowering:
     def __init__(
-        self, candidate: KernelCandidate, domain: Domain, schedule: Schedule, name: str, limits: Limits
+        self,
+        candidate: KernelCandidate,
+        domain: Domain,
+        schedule: Schedule,
+        name: str,
+        limits: Limits,
+        blocks: Sequence[Overwriting] = (),
+        kernel: KernelCandidate | None = None,
     ) -> None:
+        """`blocks`: outputs of the candidate that are stored as blocks of those of `kernel`, which it is a part of."""
         self.candidate, self.domain, self.schedule, self.name, self.limits = candidate, domain, schedule, name, limits
+        self.blocks, self.kernel = blocks, kernel or candidate
 
     def run(self) -> TileProgram:
+        if self.blocks and self.domain is _NO_LOOPS:
+            return self._blocks()
         if len(self.domain.groups) > 1 or not self._has_loops() or self._long_joins():
             return self._loops()
         rows = self._guessed_rows()
@@ -159,8 +210,19 @@ class _Lowering:
         phase = tiled_phase(self.candidate, kept, buffers, self.schedule, shape)
         return TileProgram(self.name, tuple(buffers.all), ((phase,),), self.schedule, reads_around=True)
 
+    def _blocks(self) -> TileProgram:
+        """A kernel whose one output is a block of computed elements."""
+        if len(self.candidate.outputs) != 1:
+            raise LegalityError("blocks of several outputs have no loops in common")
+        buffers = self._buffers()
+        (block,) = self.blocks
+        phase = single_loop(self.candidate, block.update, buffers, self.schedule, self.limits.scalars, block)
+        return TileProgram(self.name, tuple(buffers.all), ((phase,),), self.schedule)
+
     def _loops(self) -> TileProgram:
         """A kernel of loops with nothing in common: each is a phase of its own."""
+        if self.blocks:
+            raise LegalityError("blocks of several outputs have no loops in common")
         buffers = self._buffers()
         phases = tuple(phase for group in self.domain.groups for phase in self._loop_phases(group, buffers))
         if sum(1 for phase in phases for _ in statements(phase.steps)) > self.limits.scalars:
@@ -181,9 +243,9 @@ class _Lowering:
 
     def _buffers(self) -> BufferTable:
         table = BufferTable()
-        for value in self.candidate.inputs:
+        for value in self.kernel.inputs:
             table.add_value(value, Space.INPUT)
-        for value in self.candidate.outputs:
+        for value in self.kernel.outputs:
             table.add_value(value, Space.OUTPUT)
         return table
 
@@ -192,7 +254,8 @@ class _Lowering:
     ) -> tuple[BufferTable, Phase, list[Pack], PhaseDraft]:
         buffers = self._buffers()
         local = Symbol("row", rows) if rows else None
-        phase = PhaseBuilder(self.candidate, self.domain.dimensions, self.domain.grid, buffers, keep, local)
+        dims, grid = self.domain.dimensions, self.domain.grid
+        phase = PhaseBuilder(self.candidate, dims, grid, buffers, keep, local, self.blocks)
         phase.draft.limit = self.limits.scalars
         contraction = ContractionBuilder(phase, self.candidate, self.domain.rows, rows, widens=self.limits.widens)
         products = [node for node in self.candidate.nodes if is_contraction(node)]
@@ -201,8 +264,8 @@ class _Lowering:
         for value in sorted(self.candidate.outputs, key=lambda v: phase.levels[v]):
             if value not in contraction.direct:
                 phase.store_output(value)
-        grid = list(phase.grid_symbols.values())
-        done = finish_phase(phase.draft, grid, contraction.rows, local, self.schedule, phase.row_boundaries)
+        symbols = list(phase.grid_symbols.values())
+        done = finish_phase(phase.draft, symbols, contraction.rows, local, self.schedule, phase.row_boundaries)
         return buffers, done, contraction.packs, phase.draft
 
     def _guessed_rows(self) -> int:
@@ -323,18 +386,18 @@ class _Lowering:
         node = self.candidate.graph.producers[value]
         axis, begin = node.attrs["dimension"], 0
         for operand in node.inputs:
-            part = _cone(self.candidate, (operand,))
-            yield _single_loop(part, operand, buffers, self.schedule, self.limits, _Target(value, axis, begin))
+            part = part_of(self.candidate, (operand,))
+            yield single_loop(part, operand, buffers, self.schedule, self.limits.scalars, Target(value, axis, begin))
             begin += operand.type.shape[axis]
 
     def _loop_phase(self, group: Sequence[Value], buffers: BufferTable) -> Phase:
-        part = _cone(self.candidate, group)
+        part = part_of(self.candidate, group)
         dims = self.domain.dimensions
         loop = next(filter(is_loop, part.nodes), None)
         if loop is not None:
             return self._stored(part, group, loop_grid(group, loop, dims), buffers)
         if dims.has_conflict() or len(group) == 1:
-            return _single_loop(part, group[0], buffers, self.schedule, self.limits, _Target(group[0]))
+            return single_loop(part, group[0], buffers, self.schedule, self.limits.scalars, Target(group[0]))
         return self._stored(part, group, [factor for axis in dims.axes(group[0]) for factor in axis], buffers)
 
     def _stored(
@@ -350,7 +413,7 @@ class _Lowering:
     def _pack_phase(self, pack: Pack, buffers: BufferTable) -> Phase:
         """Lay out a right operand densely."""
         operand = pack.operand
-        part = _cone(self.candidate, (operand,))
+        part = part_of(self.candidate, (operand,))
         phase = PhaseBuilder(part, self.domain.dimensions, (), buffers, {}, None)
         stage = phase.draft.stage(0, ())
         scalar = phase.value(stage, operand, pack.at, None)
@@ -359,48 +422,6 @@ class _Lowering:
             offset = offset * symbol.extent + index.of(symbol)
         stage.body.append(Store(pack.buffer, offset, scalar))
         return finish_phase(phase.draft, pack.symbols, (), None, self.schedule, ())
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where a loop's elements go: into an output, moved along one axis."""
-
-    output: Value
-    axis: int = 0
-    begin: int = 0
-
-    def offset(self, at: Sequence[index.Affine]) -> index.Affine:
-        moved = [position + self.begin if n == self.axis else position for n, position in enumerate(at)]
-        return index.linearize(moved, self.output.type.shape)
-
-
-def _single_loop(
-    part: KernelCandidate, value: Value, buffers: BufferTable, schedule: Schedule, limits: Limits, target: _Target
-) -> Phase:
-    """A loop over one value whose axes are loops of their own, whatever they are tied to."""
-    dims = Dimensions((), ())
-    phase = PhaseBuilder(part, dims, (), buffers, {}, None)
-    phase.draft.limit = limits.scalars
-    symbols = [Symbol(f"i{axis}", extent) for axis, extent in enumerate(value.type.shape)]
-    at = tuple(index.of(symbol) for symbol in symbols)
-    stage = phase.draft.stage(0, ())
-    scalar = phase.value(stage, value, at, None)
-    stage.body.append(Store(buffers.of(target.output).name, target.offset(at), scalar))
-    grid = [symbol for symbol in symbols if symbol.extent != 1]
-    return finish_phase(phase.draft, grid, (), None, schedule, ())
-
-
-def _cone(candidate: KernelCandidate, values: Sequence[Value]) -> KernelCandidate:
-    """The part of a candidate that `values` need."""
-    producers = {value: node for node in candidate.nodes for value in node.outputs}
-    wanted: set[Node] = set()
-    todo = list(values)
-    while todo:
-        node = producers.get(todo.pop())
-        if node is not None and node not in wanted:
-            wanted.add(node)
-            todo += candidate.graph.reads(node)
-    return KernelCandidate(candidate.graph, tuple(n for n in candidate.nodes if n in wanted), tuple(values))
 
 
 def _topmost(stage: StageDraft, known: Mapping[Instance, StageDraft]) -> Iterator[Instance]:

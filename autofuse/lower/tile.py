@@ -64,6 +64,9 @@ class Buffer:
     name: str
     type: TensorType
     space: Space
+    holds: str = ""
+    """Of an OUTPUT: the INPUT buffer whose elements it begins with, so that a kernel stores only what changes. It has
+    the memory of that buffer, or the elements are copied before the first launch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +210,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`buffer[offset] = value`, where `mask` (if any) is true. Every element of an output is stored exactly once."""
+    """`buffer[offset] = value`, where `mask` (if any) is true. Every element of an output is stored exactly once.
+
+    Of an output that holds elements of an input, at most once.
+    """
 
     buffer: str
     offset: Affine

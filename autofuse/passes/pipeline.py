@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import cycle, islice
 from typing import ClassVar, Literal, Protocol
 
@@ -20,8 +21,11 @@ from autofuse.passes.loops import SimplifyLoops
 from autofuse.passes.movement import SimplifyMovement
 from autofuse.passes.multiplyadd import ContractProducts
 from autofuse.passes.outputs import MaterialiseOutputs
+from autofuse.passes.overwriting import MarkOverwrites
 from autofuse.passes.parts import SplitConcatenations
 from autofuse.passes.productrules import FoldDots, SplitDepths
+from autofuse.passes.raggedmasks import WidenMasks
+from autofuse.passes.raggedproducts import SumRaggedProducts
 from autofuse.passes.reductionrules import SimplifyReductions
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
@@ -46,6 +50,10 @@ class Pass(Protocol):
     def apply(self, graph: Graph) -> Graph:
         """The rewritten graph. Raises GraphError for a graph that breaks the rules of the IR."""
         ...
+
+
+_LAST: Sequence[Pass] = (SumRaggedProducts(), WidenMasks(), MarkOverwrites())
+"""How a graph is finished."""
 
 
 def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]:
@@ -102,6 +110,14 @@ def can_change(graph: Graph, choices: Choices) -> bool:
 
 def _unrolling(choices: Choices) -> Pass:
     return UnrollLoops(int(choices.unrolled))
+
+
+def finished(graph: Graph) -> Graph:
+    """A cleaned-up graph as kernels are made of it. Bits are equal, but for the order of sums.
+
+    It is not to be cleaned up again: what it repeats would be merged, and products are sums that choices are about.
+    """
+    return reduce(lambda after, step: _checked(step, after), _LAST, graph)
 
 
 def _chosen_passes(choices: Choices) -> Sequence[Pass]:

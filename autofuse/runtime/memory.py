@@ -8,10 +8,11 @@ from itertools import accumulate
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, field
+from autofuse.lower.overwriting import may_write_in_place
 from autofuse.lower.tile import Space
 from autofuse.runtime.frames import Frame, frame_of
-from autofuse.runtime.planlowering import LoweredKernel, groups_of, may_fail, may_write_in_place
+from autofuse.runtime.planlowering import LoweredKernel, groups_of, may_fail
 
 ALIGNMENT = 64
 """Bytes: a cache line, and a vector of 512 bits."""
@@ -68,6 +69,8 @@ class MemoryPlan:
     """Of temporaries and workspaces; steps are groups of kernels that run at the same time."""
     used: tuple[int, ...]
     """Bytes in use in the arena, by step."""
+    homes: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
+    """Of temporaries that lie where another value is written in their place, at last: that value."""
 
     @property
     def peak_bytes(self) -> int:
@@ -169,10 +172,11 @@ def plan_memory(
     `writebacks`: inputs that the last outputs are the new values of. `kernels`: in running order.
     """
     groups = groups_of(kernels)
-    lives = _lifetimes(graph, kernels, groups)
+    homes = _homes(graph, kernels, groups)
+    lives = _lifetimes(graph, kernels, groups, homes)
     offsets, total = arrange(list(lives.values()))
     where = dict(zip(lives, offsets, strict=True))
-    aliases = _aliases(graph, writebacks, kernels, groups)
+    aliases = _aliases(graph, writebacks, kernels, groups, homes)
     written = {output for output, _ in aliases}
     return MemoryPlan(
         offsets={key: offset for key, offset in where.items() if isinstance(key, Value)},
@@ -184,22 +188,47 @@ def plan_memory(
         result_bytes=sum(v.type.nbytes for number, v in enumerate(graph.outputs) if number not in written),
         lives=lives,
         used=_used(lives.values(), groups[-1] + 1 if groups else 0),
+        homes=homes,
     )
 
 
+def _homes(graph: Graph, kernels: Sequence[LoweredKernel], groups: Sequence[int]) -> dict[Value, Value]:
+    """Temporaries that a kernel replaces by an output which holds them, and what lies there at last."""
+    made = {value for kernel in kernels for value in kernel.writes}
+    following = {
+        source: target
+        for kernel in kernels
+        for target, source in _held(kernel).items()
+        if source in made.difference(graph.outputs) and _safe_in_place(source, [target], kernels, groups)
+    }
+    return {source: _last(target, following) for source, target in following.items()}
+
+
+def _last(value: Value, following: Mapping[Value, Value]) -> Value:
+    while value in following:
+        value = following[value]
+    return value
+
+
+def _held(kernel: LoweredKernel) -> dict[Value, Value]:
+    """Outputs that hold an input, and that input."""
+    values = dict(zip(_parameters(kernel), (*kernel.reads, *kernel.writes), strict=True))
+    return {values[buffer.name]: values[buffer.holds] for buffer in kernel.program.buffers if buffer.holds}
+
+
 def _lifetimes(
-    graph: Graph, kernels: Sequence[LoweredKernel], groups: Sequence[int]
+    graph: Graph, kernels: Sequence[LoweredKernel], groups: Sequence[int], homes: Mapping[Value, Value]
 ) -> dict[Value | Workspace, Lifetime]:
-    """When temporaries and workspaces are alive; steps are groups."""
+    """When temporaries and workspaces are alive; steps are groups. Values at one home are one temporary."""
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
     returned = set(graph.outputs)
     for step, kernel in zip(groups, kernels, strict=True):
-        for value in kernel.writes:
+        for value in (homes.get(value, value) for value in kernel.writes):
             if value not in returned:
                 first.setdefault(value, step)
                 last[value] = max(last.get(value, step), step)
-        for value in kernel.reads:
+        for value in (homes.get(value, value) for value in kernel.reads):
             if value in first:
                 last[value] = max(last[value], step)
     lives: dict[Value | Workspace, Lifetime] = {
@@ -231,7 +260,11 @@ def _constant_bytes(graph: Graph, kernels: Sequence[LoweredKernel]) -> int:
 
 
 def _aliases(
-    graph: Graph, writebacks: Sequence[int], kernels: Sequence[LoweredKernel], groups: Sequence[int]
+    graph: Graph,
+    writebacks: Sequence[int],
+    kernels: Sequence[LoweredKernel],
+    groups: Sequence[int],
+    homes: Mapping[Value, Value],
 ) -> tuple[tuple[int, int], ...]:
     """Write-backs that can go straight into the argument's memory; none if a call may fail and must leave it alone."""
     if any(may_fail(kernel.program) for kernel in kernels):
@@ -242,22 +275,30 @@ def _aliases(
         (returned + number, source)
         for number, source in enumerate(writebacks)
         if targets.index(targets[returned + number]) == returned + number
-        and _safe_in_place(graph.inputs[source], targets[returned + number], kernels, groups)
+        and _safe_in_place(graph.inputs[source], _lying_in(targets[returned + number], homes), kernels, groups)
     )
 
 
-def _safe_in_place(source: Value, target: Value, kernels: Sequence[LoweredKernel], groups: Sequence[int]) -> bool:
-    """Whether nothing needs the old value of `source` once `target` is being written."""
-    writers = [number for number, kernel in enumerate(kernels) if target in kernel.writes]
-    if len(writers) != 1 or source.type != target.type:
+def _lying_in(value: Value, homes: Mapping[Value, Value]) -> list[Value]:
+    """A value, and the temporaries that lie in its memory before."""
+    return [value, *(other for other, home in homes.items() if home is value)]
+
+
+def _safe_in_place(
+    source: Value, targets: Sequence[Value], kernels: Sequence[LoweredKernel], groups: Sequence[int]
+) -> bool:
+    """Whether nothing needs the old value of `source` once one of `targets`, which share memory, is being written."""
+    writers = [number for number, kernel in enumerate(kernels) if any(t in kernel.writes for t in targets)]
+    if len(writers) != len(targets) or any(source.type != target.type for target in targets):
         return False
-    (writer,) = writers
+    writer = min(writers, key=groups.__getitem__)
     others = [number for number, kernel in enumerate(kernels) if number != writer and source in kernel.reads]
     if any(groups[number] >= groups[writer] for number in others):
         return False
     kernel = kernels[writer]
     if source not in kernel.reads:
         return True
+    (target,) = [target for target in targets if target in kernel.writes]
     names = dict(zip((*kernel.reads, *kernel.writes), _parameters(kernel), strict=True))
     return may_write_in_place(kernel.program, names[source], names[target])
 

@@ -15,7 +15,6 @@ from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     Buffer,
-    Dot,
     Load,
     Matrix,
     OpaqueProgram,
@@ -170,7 +169,7 @@ def _lowered_regions(
 def canonical(program: TileProgram) -> TileProgram:
     """The program with its buffers renamed by position and no name: equal for kernels that can share code."""
     names = {buffer.name: f"b{number}" for number, buffer in enumerate(program.buffers)}
-    buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in program.buffers)
+    buffers = tuple(replace(b, name=names[b.name], holds=names.get(b.holds, "")) for b in program.buffers)
     launches = tuple(tuple(_rename_phase(phase, names) for phase in launch) for launch in program.launches)
     return replace(program, name="", buffers=buffers, launches=launches)
 
@@ -201,39 +200,3 @@ def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
 def may_fail(program: TileProgram | OpaqueProgram) -> bool:
     """Whether a kernel can raise an error: it calls a function of a library; sorting and its like always succeed."""
     return isinstance(program, OpaqueProgram) and has_calls(program.graph)
-
-
-def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target: str) -> bool:
-    """Whether the OUTPUT `target` may share memory with the INPUT `source`: each element is read where it is written.
-
-    True only if one stage holds every access to either, all at one offset, and reads before it writes, or if it is a
-    scatter into `source`.
-    """
-    if isinstance(program, OpaqueProgram):
-        return _scatters_into(program, source, target)
-    found: list[Stage] = []
-    for step in (s for phase in program.phases() for s in phase.steps):
-        if isinstance(step, Dot):
-            if not {source, target}.isdisjoint((step.out.buffer, step.lhs.buffer, step.rhs.buffer)):
-                return False
-            continue
-        found += [stage for stage in step.stages if _accesses(stage, source, target)]
-    if len(found) != 1:
-        return False
-    accesses = _accesses(found[0], source, target)
-    stores = [isinstance(access, Store) for access in accesses]
-    return stores == sorted(stores) and len({access.offset for access in accesses}) == 1
-
-
-def _scatters_into(program: OpaqueProgram, source: str, target: str) -> bool:
-    """Whether `target` is a scatter into `source`, which the kernel reads for nothing else."""
-    graph = program.graph
-    node = scatter_in(graph)
-    held = [buffer.name for buffer in program.buffers if buffer.space is not Space.WORKSPACE]
-    values = dict(zip(held, (*graph.inputs, *graph.outputs), strict=True))
-    reads = [value for reader in graph.nodes for value in graph.reads(reader)].count(values[source])
-    return node is not None and values[target] in node.outputs and node.inputs[0] is values[source] and reads == 1
-
-
-def _accesses(stage: Stage, *buffers: str) -> list[Load | Store]:
-    return [s for s in stage.body if isinstance(s, Load | Store) and s.buffer in buffers]

@@ -22,6 +22,8 @@ class Work:
     writes: Collection[Hashable]
     us: float
     """Expected time; infinite if unknown, so that it runs alone."""
+    replaces: Collection[Hashable] = ()
+    """Values whose memory it may write into: it runs after those that read them, where that is possible."""
 
 
 def list_schedule(kernels: Sequence[Work], limits: Limits = Limits()) -> list[tuple[int, int]]:  # noqa: B008 - frozen
@@ -32,6 +34,7 @@ def list_schedule(kernels: Sequence[Work], limits: Limits = Limits()) -> list[tu
     """
     maker = {value: number for number, kernel in enumerate(kernels) for value in kernel.writes}
     waits = [{maker[v] for v in kernel.reads if v in maker and maker[v] != n} for n, kernel in enumerate(kernels)]
+    _wait_for_readers(kernels, waits)
     followers: list[list[int]] = [[] for _ in kernels]
     for number, before in enumerate(waits):
         for other in before:
@@ -50,3 +53,26 @@ def list_schedule(kernels: Sequence[Work], limits: Limits = Limits()) -> list[tu
                     ready.append(follower)
         ready.sort()
     return order
+
+
+def _wait_for_readers(kernels: Sequence[Work], waits: list[set[int]]) -> None:
+    """Let kernels that replace values wait for the readers of these, unless a reader waits for such a kernel."""
+    for number, kernel in enumerate(kernels):
+        for value in kernel.replaces:
+            for reader, other in enumerate(kernels):
+                if reader != number and value in other.reads and not _waits(reader, number, waits):
+                    waits[number].add(reader)
+
+
+def _waits(kernel: int, other: int, waits: Sequence[set[int]]) -> bool:
+    """Whether a kernel waits for another one, at last."""
+    seen: set[int] = set()
+    todo = [kernel]
+    while todo:
+        at = todo.pop()
+        if at == other:
+            return True
+        if at not in seen:
+            seen.add(at)
+            todo += waits[at]
+    return False

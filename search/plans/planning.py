@@ -17,6 +17,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.lowering import Limits
+from autofuse.lower.overwriting import overwritings
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.passes.pipeline import Numerics
@@ -37,6 +38,8 @@ class Program:
     parameters: tuple[str, ...]
     writebacks: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    cleaned: Graph | None = None
+    """What `graph` was before it was finished, to be cleaned up in other ways; None where that is unknown."""
     variant: GraphVariant | None = None
     """How `graph` was cleaned up, if not as usual."""
     contiguous: tuple[int, ...] = ()
@@ -92,6 +95,11 @@ class Program:
             complex_inputs=self.complex_inputs,
             complex_outputs=self.complex_outputs,
         )
+
+    @property
+    def to_vary(self) -> Graph:
+        """The graph that choices of the clean-up are made on."""
+        return self.graph if self.cleaned is None else self.cleaned
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +159,15 @@ def plan_document(
     `limits`: which independent kernels are small enough to run at the same time.
     """
     planned = planned_kernels(atoms, kernels, known)
-    works = [Work(k.inputs, k.outputs, p.measured_us or p.predicted_us or math.inf) for k, p in planned]
+    works = [
+        Work(
+            kernel.inputs,
+            kernel.outputs,
+            plan.measured_us or plan.predicted_us or math.inf,
+            [block.source for block in overwritings(kernel)],
+        )
+        for kernel, plan in planned
+    ]
     order = [Launch(number, place) for number, place in list_schedule(works, limits)]
     return program.document([kernel for _, kernel in planned], order, identity)
 

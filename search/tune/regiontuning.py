@@ -1,4 +1,4 @@
-"""What is inside loops and branches that are no kernel, tuned: each region alone, on the values that it first meets.
+"""What is inside loops and branches that are no kernel, tuned: each region on the first state and the middle row.
 
 A region is a program like any other (`policies/regionplans.py`), so it is tuned as one, with a part of the budget as
 large as its part of the model's price. The whole program is tuned after that, with the regions as they were found.
@@ -96,12 +96,15 @@ def _values(graph: Graph, arrays: Sequence[Array], nodes: Sequence[Node]) -> Map
 
 
 def _arguments(graph: Graph, node: Node, number: int, values: Mapping[Value, Array]) -> list[Array]:
-    """The arguments of a region's program in the first iteration."""
+    """The arguments of a region's program: the state of the first iteration, rows from the middle.
+
+    A counter there bounds loops to what they are on average.
+    """
     counted = role_of(node) is Role.COUNTED_LOOP
     carries = node.attrs["carries"] if counted else len(node.inputs)
     given = dict(values)
     region = node.regions[number]
     for position, value in enumerate(region.inputs):
         array = values[node.inputs[position]]
-        given[value] = array if position < carries else array[-1 if node.attrs["reverse"] else 0]
+        given[value] = array if position < carries else array[len(array) // 2]
     return [given[value] for value in graph.inputs]

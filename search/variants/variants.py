@@ -19,7 +19,7 @@ from autofuse.errors import LegalityError, SearchError
 from autofuse.ir.digest import digest
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.passes.choices import DEFAULT, Choices, alternatives
-from autofuse.passes.pipeline import can_change, clean
+from autofuse.passes.pipeline import can_change, clean, finished
 from autofuse.plan.document import GraphVariant
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.analytical import Analytical
@@ -81,7 +81,7 @@ class Variants:
 
 def has_variants(program: Program) -> bool:
     """Whether any choice of the clean-up concerns a program. Cheap; `program` as it is usually cleaned up."""
-    return any(can_change(program.graph, choices) for choices in alternatives())
+    return any(can_change(program.to_vary, choices) for choices in alternatives())
 
 
 Decide = Callable[[Context], tuple[Context, Partition]]
@@ -117,10 +117,11 @@ def price_variants(
 
 def varied(program: Program, choices: Choices) -> Program:
     """The program with its graph cleaned up in another way. `program`: as it is usually cleaned up."""
-    graph = clean(program.graph, program.numerics, choices)
+    cleaned = clean(program.to_vary, program.numerics, choices)
     note = f"graph variant: {choices.label}"
     variant = GraphVariant(choices.label, digest(program.graph))
-    return replace(program, graph=graph, notes=(*program.notes, note), variant=variant)
+    notes = (*program.notes, note)
+    return replace(program, graph=finished(cleaned), cleaned=cleaned, notes=notes, variant=variant)
 
 
 class _Pricing:
@@ -137,7 +138,7 @@ class _Pricing:
     def add(self, choices: Choices) -> Variant | None:
         """Price one way; what it gave if it was there already. None if it cannot be planned."""
         program = self.usual.context.program
-        if not can_change(program.graph, choices):
+        if not can_change(program.to_vary, choices):
             return self.usual
         varied_program = varied(program, choices)
         mark = digest(varied_program.graph)

@@ -7,9 +7,10 @@ import pytest
 
 from autofuse.errors import PlanError
 from autofuse.lower.lowering import lower
+from autofuse.lower.overwriting import may_write_in_place
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import Launch
-from autofuse.runtime.planlowering import candidate_of, canonical, groups_of, lower_plan, may_write_in_place
+from autofuse.runtime.planlowering import candidate_of, canonical, groups_of, lower_plan
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch, softmax_graph

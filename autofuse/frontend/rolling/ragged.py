@@ -307,10 +307,11 @@ def _product(a: Any, b: Any) -> Any:
     if spans[0] is not None and spans[1] is not None:
         if not spans[0].is_long_as(spans[1]):
             raise _refused("a product of slices of other lengths")
-        left, right = first.with_others(0, [-1]), second.with_others(0, [over])
         window = left.shape[-1]
         if not _is_zero(spans[1].first - spans[0].first) or right.shape[over] != window:
             right = _moved(right, over, spans[1].first - spans[0].first, window)
+        left = first.with_others(0, [-1])
+        right = Ragged(right, {over: spans[0]}).with_others(0, [over])  # one mask for both
     elif spans != (None, None):
         raise _refused("a product with an array of fixed length")
     result = np.matmul(left, right)  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -319,7 +320,10 @@ def _product(a: Any, b: Any) -> Any:
         kept[-2 if second.ndim == 2 else -1] = first.spans[-2]
     if second.ndim == 2 and -1 in second.spans:
         kept[-1] = second.spans[-1]
-    return Ragged(result, kept) if kept else result
+    if not kept:
+        return result
+    product = Ragged(result, kept)
+    return Ragged(product.with_others(0, list(kept)), kept)  # so that the others need not be computed
 
 
 def _outer(ufunc: np.ufunc, a: Any, b: Any) -> Any:

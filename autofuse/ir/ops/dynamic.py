@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.errors import GraphError
-from autofuse.ir.graph import Attrs, Graph
+from autofuse.ir.graph import Attrs, Graph, Node
 from autofuse.ir.index import Affine
 from autofuse.ir.oprecord import AttrSpec, IndexOp, Region, Role
 from autofuse.ir.ops import require
@@ -94,6 +94,11 @@ def _access_update(
     return choose([(1, tuple(where), tuple(tests)), (0, at, ())])
 
 
+def overwrites(node: Node) -> bool:
+    """Whether a node is an update whose result may take the memory of what it updates."""
+    return node.op == _UPDATE and bool(node.attrs.get("overwrites"))
+
+
 OPS = (
     IndexOp(
         name=_SLICE,
@@ -114,6 +119,7 @@ OPS = (
         infer=_infer_update,
         evaluate=_update,
         code=1,
+        attrs={"overwrites": AttrSpec("bool", "whether the result may take the memory of x", optional=True)},
         access=_access_update,
         data=2,
         once=0,

@@ -125,6 +125,7 @@ class _Builder:
         require_memory(self.document.name, memory, self.kernels)
 
         def place(value: Value) -> BufferRef:
+            value = memory.homes.get(value, value)
             if value in self.inputs:
                 return BufferRef("input", self.inputs[value])
             if value in self.outputs:
@@ -200,6 +201,7 @@ class _Builder:
         inside = begin + memory.frame.own_bytes
 
         def place(value: Value) -> BufferRef:
+            value = inner.homes.get(value, value)
             if value in places:
                 return BufferRef("frame", places[value])
             return self._inside(value, region.program.graph, inner, inside)

@@ -14,7 +14,7 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Space
+from autofuse.lower.tile import LoweredProgram, Space
 from autofuse.runtime.planlowering import is_generated
 from autofuse.targets.cpu.compiledfacts import facts_of
 from autofuse.targets.cpu.kernelcode import KernelCodes, Start
@@ -22,7 +22,7 @@ from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.driver import kernel_unit
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cpu.native.entry import NativeProgram
-from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode
+from autofuse.targets.cpu.native.nativeprogram import BufferRef, CpuProgram, KernelCall, KernelCode, OutputAlias
 from autofuse.targets.cpu.native.opaque import OpaqueCall, raise_pending
 
 T = TypeVar("T")
@@ -59,6 +59,21 @@ class CpuRunner:
         return None if self.code is None or functions is None else facts_of(self.code, self.data, functions)
 
 
+@dataclass(frozen=True, slots=True)
+class InPlaceRunner(CpuRunner):
+    """A kernel with outputs that hold an input: plans have them in the memory of that, so it is timed there."""
+
+    in_place: NativeProgram
+    """The same code, outputs in the memory of the inputs that they hold."""
+
+    def bound(self, inputs: Sequence[NDArray[Any]], outs: Sequence[NDArray[Any]]) -> Callable[[], object]:
+        """On copies of what is replaced: each run goes on from what the one before left."""
+        aliases = self.in_place.program.output_aliases
+        replaced, written = {alias.input for alias in aliases}, {alias.output for alias in aliases}
+        given = [array.copy() if number in replaced else array for number, array in enumerate(inputs)]
+        return partial(self.in_place.call_into, *given, *(a for number, a in enumerate(outs) if number not in written))
+
+
 def cpu_runners(
     kernel: KernelCandidate, schedules: Sequence[Schedule], limits: Limits, threads: int, *, tells: bool = False
 ) -> list[CpuRunner | AutofuseError]:
@@ -71,6 +86,14 @@ def cpu_runners(
     with engine.compiling(tells=tells) as start:
         begun = [_attempt(partial(_begin, kernel, schedule, limits, threads, engine, start)) for schedule in schedules]
         return [one if isinstance(one, AutofuseError) else _attempt(one) for one in begun]
+
+
+def _held(program: LoweredProgram) -> tuple[OutputAlias, ...]:
+    """The outputs that hold an input, and that input."""
+    inputs, outputs = (
+        [buffer.name for buffer in program.buffers if buffer.space is space] for space in (Space.INPUT, Space.OUTPUT)
+    )
+    return tuple(OutputAlias(outputs.index(b.name), inputs.index(b.holds)) for b in program.buffers if b.holds)
 
 
 def _attempt(step: Callable[[], T]) -> T | AutofuseError:
@@ -113,6 +136,10 @@ def _begin(
         objects = codes.objects(whole.kernels, engine)
         native = NativeProgram(whole, engine, objects=objects)
         data = objects[whole.kernels.index(code)]
-        return CpuRunner(native, tuple(codes.opaque), code if is_generated(program) else None, data, engine)
+        aliases, own = _held(program), code if is_generated(program) else None
+        if not aliases:
+            return CpuRunner(native, tuple(codes.opaque), own, data, engine)
+        in_place = NativeProgram(replace(whole, output_aliases=aliases), engine, objects=objects)
+        return InPlaceRunner(native, tuple(codes.opaque), own, data, engine, in_place)
 
     return finish

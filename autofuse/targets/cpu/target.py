@@ -73,6 +73,7 @@ class CpuTarget:
             passes=CpuPasses(self.device.vector_bits),
             classes_a_kind=_CLASSES_A_KIND,
             iteration_us=_ITERATION_US,
+            overwrites=True,
         )
 
     def cost_model(self) -> AnalyticalCpuModel:

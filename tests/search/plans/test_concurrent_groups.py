@@ -33,3 +33,13 @@ def test_the_target_says_what_is_small():
     kernels = [Work((), ("a",), 50.0), Work((), ("b",), 50.0)]
     assert [place for _, place in list_schedule(kernels)] == [0, 0]
     assert [place for _, place in list_schedule(kernels, Limits(small_us=60.0))] == [0, 1]
+
+
+def test_what_replaces_a_value_runs_after_its_readers():
+    kernels = [Work("x", "y", 1.0, "x"), Work("x", "z", 1.0), Work("yz", "w", 1.0)]
+    assert [number for number, _ in list_schedule(kernels)] == [1, 0, 2]
+
+
+def test_a_reader_that_waits_for_what_replaces_its_value_runs_after_that():
+    kernels = [Work("x", "y", 1.0, "x"), Work("xy", "z", 1.0)]
+    assert list_schedule(kernels) == [(0, 0), (1, 0)]

@@ -63,7 +63,7 @@ class Body:
         `groups` differ only in where they are. `wanted`: scalars that the caller reads afterwards.
         """
         # interleaving hides latency; with more than 5/4 of the registers alive (measured) spills cost more than that
-        known = known_truths(statements, groups[0].ranges)
+        known = known_truths(statements, groups[0].ranges, groups[0].assumed)
         live = live_scalars(statements, known, wanted) - groups[0].fetched
         for group in groups:
             group.values.update({n: Value("true" if truth else "false", BOOL, False) for n, truth in known.items()})

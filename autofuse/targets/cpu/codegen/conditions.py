@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.pieces import Condition
@@ -51,19 +51,25 @@ def _aligned(condition: Condition) -> bool:
     return all(c % multiple == 0 for _, c in value.terms) and value.constant % multiple == condition.remainder
 
 
-def known_truths(body: Sequence[Statement], ranges: Ranges) -> dict[int, bool]:
-    """The bool scalars of a stage that are the same in every iteration within `ranges`."""
+def known_truths(
+    body: Sequence[Statement], ranges: Ranges, assumed: Mapping[int, bool] | None = None
+) -> dict[int, bool]:
+    """The bool scalars of a stage that are the same in every iteration within `ranges`, where some are `assumed`."""
     known: dict[int, bool] = {}
     for statement in body:
         found: bool | None = None
-        if isinstance(statement, Test):
+        if isinstance(statement, Effect):
+            continue
+        if assumed and statement.result in assumed:
+            found = assumed[statement.result]
+        elif isinstance(statement, Test):
             found = _all([truth(c, ranges) for c in statement.conditions])
         elif isinstance(statement, Constant) and isinstance(statement.value, bool):
             found = statement.value
         elif isinstance(statement, Map):
             found = _folded(statement, known)
         if found is not None:
-            known[statement.result] = found  # type: ignore[union-attr] # stores give none
+            known[statement.result] = found
     return known
 
 

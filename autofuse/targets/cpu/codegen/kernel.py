@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autofuse.lower.tile import Space, TileProgram
+from autofuse.targets.cpu.codegen.held import write_held
 from autofuse.targets.cpu.codegen.metadata import Metadata, alias_scopes
 from autofuse.targets.cpu.codegen.phase import write_phase
 from autofuse.targets.cpu.codegen.widths import TASK_US, Widths
@@ -25,7 +26,10 @@ def generate(program: TileProgram, machine: Machine, task_us: float = TASK_US) -
     module, metadata = ModuleText(f"nounwind {legal}", machine.features), Metadata()
     scopes = alias_scopes(metadata, [buffer.space is not Space.INPUT for buffer in program.buffers])
     tags = {buffer.name: scope for buffer, scope in zip(program.buffers, scopes, strict=True)}
+    tags |= {buffer.holds: tags[buffer.name] for buffer in program.buffers if buffer.holds}
     launches: list[tuple[PhaseCode, ...]] = []
+    if any(buffer.holds for buffer in program.buffers):
+        launches.append((write_held(module, program, f"{program.name}.held"),))
     number = 0
     for launch in program.launches:
         codes: list[PhaseCode] = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from autofuse.ir.index import Symbol
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
@@ -14,6 +14,13 @@ from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.carried import Carried, make_carried
 from autofuse.targets.cpu.codegen.conditions import emit_all, used_scalars
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
+from autofuse.targets.cpu.codegen.runtimebounds import (
+    Assumed,
+    Part,
+    RuntimeBounds,
+    changes_anything,
+    does_nothing,
+)
 from autofuse.targets.cpu.codegen.streaming import head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Ranges, Value, counted_loop
 from autofuse.targets.cpu.codegen.widths import Widths, scalar_dtypes
@@ -47,6 +54,8 @@ class Nest:
 
     body: Body
     widths: Widths
+    bounds: RuntimeBounds = field(default_factory=RuntimeBounds)
+    """Where loops end that the run decides."""
 
     def write(self, stage: Stage, groups: Sequence[Group]) -> None:
         """Append the stage for all of `groups`; what it reduced lands in their values."""
@@ -63,13 +72,23 @@ class Nest:
             unroll=unroll,
             segments={} if groups[0].masked else self._split(stage, vectorised, count),
             left=self.body.fn.label("left") if stage.leave is not None else "",
+            nest=self,
         )
         flights = loop.start(groups)
-        if all(symbol.extent for symbol in stage.symbols):
+        if all(symbol.extent for symbol in stage.symbols) and changes_anything(stage, groups[0]):
             loop.write(loop.order, groups, flights)
         if loop.left:
             self.body.fn.enter(loop.left)
         loop.finish(groups, flights)
+
+    def parts_of(self, stage: Stage, symbol: Symbol, within: tuple[int, int], group: Group) -> Iterator[Part]:
+        """The parts of a stage's loop, of which this is all or a segment, where iterations change anything."""
+        ends, ranges = (str(within[0]), str(within[1])), {**group.ranges, symbol: (within[0], within[1] - 1)}
+        if stage.is_ordered:
+            return iter((Part(*ends, group.assumed),))
+        return self.bounds.parts(
+            self.body.fn, symbol, ends, group, lambda assumed: not does_nothing(stage, ranges, assumed)
+        )
 
     @staticmethod
     def _split(stage: Stage, vectorised: Symbol | None, count: int) -> Mapping[Symbol, Segments]:
@@ -90,6 +109,7 @@ class _StageLoop:
     segments: Mapping[Symbol, Segments]
     left: str
     """The block behind the stage, where a worker goes that leaves it early; empty if none does."""
+    nest: Nest
 
     @property
     def fn(self) -> FunctionText:
@@ -149,9 +169,21 @@ class _StageLoop:
             return
         segments = self.segments.get(symbol, whole(symbol))
         for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
+            for part in self.nest.parts_of(self.stage, symbol, (lo, hi), groups[0]):
+                with self._counted_part(part, lo, hi) as position:
+                    index = self._backward(position, lo + hi - 1) if self.stage.is_reversed else position
+                    inside = _inside(groups, {symbol: index}, {symbol: (lo, hi - 1)}, part.assumed)
+                    self.write(inner, inside, flights)
+
+    @contextmanager
+    def _counted_part(self, part: Part, lo: int, hi: int) -> Generator[Index]:
+        """A loop over a part of what lies between two numbers."""
+        if part.is_all(lo, hi):
             with self._counted(lo, hi, 1) as position:
-                index = self._backward(position, lo + hi - 1) if self.stage.is_reversed else position
-                self.write(inner, _inside(groups, {symbol: index}, {symbol: (lo, hi - 1)}), flights)
+                yield position
+        else:
+            with counted_loop(self.fn, part.start, part.stop, 1, nonempty=False) as name:
+                yield Index(name)
 
     def _until_left(self, symbol: Symbol, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         """Iterations without a number. Nothing is read at the position of one."""
@@ -183,7 +215,12 @@ class _StageLoop:
             if self.stage.is_reversed:
                 self._backward_vectors(groups[0], lo, hi, flights)
             else:
-                self._vectors(groups[0], lo, hi, flights)
+                for part in self.nest.parts_of(self.stage, self.vectorised, (lo, hi), groups[0]):
+                    inner = groups[0].nested({}, assumed=part.assumed)
+                    if part.is_all(lo, hi):
+                        self._vectors(inner, lo, hi, flights)
+                    else:
+                        self._part_of_vectors(inner, part, (lo, hi), flights)
 
     def _iteration(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         """The body, which is left before anything is handed on."""
@@ -216,6 +253,20 @@ class _StageLoop:
                 if (hi - lo) % self.count:
                     active = self._active(position, str(hi))
                 self.body.write(self.stage.body, [self._spread(group, position, within, active)], flights[:1])
+
+    def _part_of_vectors(self, group: Group, part: Part, within: tuple[int, int], flights: Sequence[Flight]) -> None:
+        """The same over a part whose ends are operands."""
+        fn, (lo, hi) = self.fn, within
+        unroll = max(1, min(self.unroll, (hi - lo) // self.count))
+        step, last = unroll * self.count, (lo, hi - 1)
+        length = fn.emit(f"sub nsw i64 {part.stop}, {part.start}")
+        rest = fn.emit(f"urem i64 {length}, {step}")
+        middle = fn.emit(f"sub nsw i64 {part.stop}, {rest}")
+        with counted_loop(fn, part.start, middle, step, nonempty=False, as_written=True) as position:
+            self._full(group, Index(position), unroll, last, flights)
+        with counted_loop(fn, middle, part.stop, self.count, nonempty=False, as_written=True) as position:
+            active = self._active(Index(position), part.stop)
+            self.body.write(self.stage.body, [self._spread(group, Index(position), last, active)], flights[:1])
 
     def _backward_vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
         """The same from the last iteration to the first, for scans that run backward."""
@@ -299,10 +350,12 @@ class _StageLoop:
         return group.nested({self.vectorised: position}, lanes=lanes, ranges={self.vectorised: within}, active=active)
 
 
-def _inside(groups: Sequence[Group], at: Mapping[Symbol, Index], ranges: Ranges) -> list[Group]:
+def _inside(
+    groups: Sequence[Group], at: Mapping[Symbol, Index], ranges: Ranges, assumed: Assumed | None = None
+) -> list[Group]:
     """The groups inside one more loop; they share the index expressions they compute."""
     shared: dict[object, str] = {}
-    inner = [group.nested(at, ranges=ranges) for group in groups]
+    inner = [group.nested(at, ranges=ranges, assumed=assumed) for group in groups]
     for group in inner:
         group.scalars = shared
     return inner

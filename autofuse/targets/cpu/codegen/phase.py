@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Dot, Phase, Space, Stage, TileProgram
+from autofuse.lower.tile import Dot, Phase, Space, Stage, Statement, TileProgram
 from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.conditions import used_scalars
 from autofuse.targets.cpu.codegen.grid import At, write_points
 from autofuse.targets.cpu.codegen.nest import Nest
 from autofuse.targets.cpu.codegen.phaselayout import plan_layout, used_buffers
 from autofuse.targets.cpu.codegen.products import dot_work_bytes, write_dot
+from autofuse.targets.cpu.codegen.runtimebounds import bounds_of, left_to_do
 from autofuse.targets.cpu.codegen.sweep import Sweep
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
 from autofuse.targets.cpu.codegen.versioning import write_variants
@@ -34,7 +36,12 @@ def write_phase(
     places, scratch_bytes = _places(fn, program, phase, tags, layout.copies)
     work = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
     scratch_bytes += _work_bytes(program, phase, widths)
-    nest = Nest(Body(fn, places, widths.registers, widths.sides), widths)
+    body = Body(fn, places, widths.registers, widths.sides)
+
+    def emit(statements: Sequence[Statement], group: Group) -> None:
+        body.write(statements, [group], [{}], used_scalars(statements) | {s.result for s in statements})  # type: ignore[union-attr]
+
+    nest = Nest(body, widths, bounds_of(fn, program, phase, emit))
     if layout.blocks and phase.vectorised is not None:
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:
@@ -77,10 +84,14 @@ class _Points:
         """The stages at one grid point."""
 
         def inside(point: Group) -> None:
-            for stage in stages:
+            left = left_to_do(stages, point.ranges, point.assumed) if point.assumed else ()
+            for stage in [stages[number] for number, _ in left] or stages:
                 self.nest.write(stage, [point])
 
-        write_variants(self.fn, self.phase.grid, stages, group, inside, tile=self.phase.tile)
+        def bounded(point: Group) -> None:
+            self.nest.bounds.branches(self.fn, point, lambda assumed: left_to_do(stages, point.ranges, assumed), inside)
+
+        write_variants(self.fn, self.phase.grid, stages, group, bounded, tile=self.phase.tile)
 
     def _row_block(self, at: At, row_blocks: Symbol) -> None:
         row_block = self.phase.row_block

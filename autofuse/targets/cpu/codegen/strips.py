@@ -16,7 +16,8 @@ from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.conditions import used_scalars
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
-from autofuse.targets.cpu.codegen.nest import Flight, make_accumulators
+from autofuse.targets.cpu.codegen.nest import Flight, Nest, make_accumulators
+from autofuse.targets.cpu.codegen.runtimebounds import Part, changes_anything
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Value, counted_loop
 from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_tail_mask
@@ -46,12 +47,16 @@ class Strip:
 class StripWriter:
     """Writes the stages of a RowGroup for a range of grid points."""
 
-    body: Body
+    nest: Nest
     strip: Strip
     within: tuple[int, int]
     """Half-open range of the vectorised symbol in which this code runs."""
     _number: Symbol = field(default=Symbol("strip", 1 << 30))
     """Stands for the place of lane 0 in the strip."""
+
+    @property
+    def body(self) -> Body:
+        return self.nest.body
 
     @property
     def _fn(self) -> FunctionText:
@@ -75,7 +80,8 @@ class StripWriter:
         middle = fn.emit(f"sub nuw nsw i64 {last}, {rest}")
         with counted_loop(fn, first, middle, lanes, nonempty=False, as_written=True) as position:
             self._vector(first, position, group, None, inside)
-        if self.within != (0, self.strip.vectorised.extent) or self.strip.vectorised.extent % lanes:
+        is_whole = self.within == (0, self.strip.vectorised.extent) and not group.assumed
+        if not is_whole or self.strip.vectorised.extent % lanes:
             with counted_loop(fn, middle, last, lanes, nonempty=False, as_written=True) as position:
                 active = emit_tail_mask(fn, fn.emit(f"sub nsw i64 {last}, {position}"), lanes)
                 self._vector(first, position, group, active, inside)
@@ -116,7 +122,7 @@ class _StripStage:
         own = make_accumulators(self._fn, self.stage, like, strip.vectors)
         if own:
             self.writer.vectors(self.first, self.last, point, lambda group, number: self._start(group, number, own))
-        if all(symbol.extent for symbol in self.stage.symbols):
+        if all(symbol.extent for symbol in self.stage.symbols) and changes_anything(self.stage, point):
             segments = {} if point.masked else plan_segments((self.stage,), self.stage.symbols)
             self._loops(self.stage.symbols, segments, point, own)
         self.kept.update(own)
@@ -135,18 +141,31 @@ class _StripStage:
         together = 1 if inner or backward else self._together()
         parts = segments.get(symbol, whole(symbol))
         for lo, hi in reversed(parts) if backward else parts:
+            for part in self.writer.nest.parts_of(self.stage, symbol, (lo, hi), point):
+                for start, stop, step in self._steps(part, (lo, hi), together):
+                    is_known = part.is_all(lo, hi)
+                    with counted_loop(self._fn, start, stop, step, nonempty=is_known, as_written=True) as position:
+                        base = self._fn.emit(f"sub nuw nsw i64 {lo + hi - 1}, {position}") if backward else position
+                        around = point.nested({}, ranges={symbol: (lo, hi - 1)}, assumed=part.assumed)
+                        if inner:
+                            self._loops(inner, segments, around.nested({symbol: Index(base)}), own)
+                        else:
+                            iterations = [{symbol: Index(base, number)} for number in range(step)]
+                            self._vectors(around, iterations, own)
+
+    def _steps(self, part: Part, within: tuple[int, int], together: int) -> list[tuple[str, str, int]]:
+        """The loops over a part of what lies between two numbers: several iterations at a time, then one by one."""
+        lo, hi = within
+        if part.is_all(lo, hi):
             middle = lo + (hi - lo) // together * together
-            for start, stop, step in ((lo, middle, together), (middle, hi, 1)):
-                if start == stop:
-                    continue
-                with counted_loop(self._fn, str(start), str(stop), step, nonempty=True, as_written=True) as position:
-                    base = self._fn.emit(f"sub nuw nsw i64 {lo + hi - 1}, {position}") if backward else position
-                    ranges = {symbol: (lo, hi - 1)}
-                    if inner:
-                        self._loops(inner, segments, point.nested({symbol: Index(base)}, ranges=ranges), own)
-                    else:
-                        iterations = [{symbol: Index(base, number)} for number in range(step)]
-                        self._vectors(point.nested({}, ranges=ranges), iterations, own)
+            loops = [(lo, middle, together), (middle, hi, 1)]
+            return [(str(start), str(stop), step) for start, stop, step in loops if start != stop]
+        if together == 1:
+            return [(part.start, part.stop, 1)]
+        length = self._fn.emit(f"sub nsw i64 {part.stop}, {part.start}")
+        rest = self._fn.emit(f"urem i64 {length}, {together}")
+        edge = self._fn.emit(f"sub nsw i64 {part.stop}, {rest}")
+        return [(part.start, edge, together), (edge, part.stop, 1)]
 
     def _together(self) -> int:
         """Iterations done for one vector before the next: several where accumulators are to be fetched less often."""

@@ -12,6 +12,7 @@ from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments,
 from autofuse.targets.cpu.codegen.nest import Nest
 from autofuse.targets.cpu.codegen.phaselayout import Layout
 from autofuse.targets.cpu.codegen.registertranspose import Transpose, store_square, write_square
+from autofuse.targets.cpu.codegen.runtimebounds import left_to_do
 from autofuse.targets.cpu.codegen.streaming import LINE_BYTES, head_length, streamed_store, write_streamed
 from autofuse.targets.cpu.codegen.strips import StripWriter
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
@@ -65,7 +66,12 @@ class Sweep:
         def inside(point: Group) -> None:
             self._segments(point, start, stop, whole(self._vectorised) if point.masked else segments)
 
-        write_variants(self._fn, outer, self.stages, Group(Lanes(), dict(at), {}, {}), inside, len(segments))
+        def bounded(point: Group) -> None:
+            self.nest.bounds.branches(
+                self._fn, point, lambda assumed: left_to_do(self.stages, point.ranges, assumed), inside
+            )
+
+        write_variants(self._fn, outer, self.stages, Group(Lanes(), dict(at), {}, {}), bounded, len(segments))
 
     def _lane_segments(self) -> Segments:
         if self._vectorised.extent <= 2 * self.layout.lanes:
@@ -86,25 +92,42 @@ class Sweep:
 
     def _range(self, point: Group, start: str, stop: str, within: tuple[int, int]) -> None:
         """Grid points `start` to `stop`, all of them in `within`."""
-        if self.layout.strip is not None:
-            StripWriter(self.nest.body, self.layout.strip, within).write(self.stages, point, start, stop)
-        elif self.layout.transpose is not None:
+        if self.layout.transpose is not None:
             self._squares(self.layout.transpose, point, start, stop, within)
+            return
+        ranges = {**point.ranges, self._vectorised: (within[0], within[1] - 1)}
+        parts = self.nest.bounds.parts(
+            self._fn, self._vectorised, (start, stop), point, lambda assumed: left_to_do(self.stages, ranges, assumed)
+        )
+        for part in parts:
+            self._part(point.nested({}, assumed=part.assumed), part.start, part.stop, within)
+
+    def _part(self, point: Group, start: str, stop: str, within: tuple[int, int]) -> None:
+        if self.layout.strip is not None:
+            stages = self._needed(point)
+            StripWriter(self.nest, self.layout.strip, within).write(stages, point, start, stop)
         else:
             self._vectors(point, start, stop, within, self.layout.unroll)
+
+    def _needed(self, group: Group) -> Sequence[Stage]:
+        """The stages that stores need, where something is known."""
+        if not group.assumed:
+            return self.stages
+        return [self.stages[number] for number, _ in left_to_do(self.stages, group.ranges, group.assumed)]
 
     def _vectors(self, point: Group, start: str, stop: str, within: tuple[int, int], unroll: int) -> None:
         """`unroll` vectors at a time, then single ones, the last one masked."""
         fn, lanes = self._fn, self.layout.lanes
-        if self.nest.widths.stream_stores and self._streamed(point, start, stop, within, unroll):
+        if not point.assumed and self.nest.widths.stream_stores and self._streamed(point, start, stop, within, unroll):
             return
-        middle = self._last_multiple(start, stop, within, lanes * unroll)
+        cut = None if point.assumed else within
+        middle = self._last_multiple(start, stop, cut, lanes * unroll)
         with counted_loop(fn, start, middle, lanes * unroll, nonempty=False, as_written=True) as position:
             self.vectors_at(point, position, within, unroll, None)
         if middle == stop:
             return
         with counted_loop(fn, middle, stop, lanes, nonempty=False, as_written=True) as position:
-            self.vectors_at(point, position, within, 1, self._active(position, stop, within))
+            self.vectors_at(point, position, within, 1, self._active(position, stop, cut))
 
     def _streamed(self, point: Group, start: str, stop: str, within: tuple[int, int], unroll: int) -> bool:
         """The same with stores that bypass the caches, where there is one that can."""
@@ -131,8 +154,8 @@ class Sweep:
         )
         return True
 
-    def _last_multiple(self, start: str, stop: str, within: tuple[int, int], step: int) -> str:
-        """Where whole steps from `start` end."""
+    def _last_multiple(self, start: str, stop: str, within: tuple[int, int] | None, step: int) -> str:
+        """Where whole steps from `start` end. `within`: None where the run decides what part of the loop this is."""
         if within == (0, self._vectorised.extent) and self._vectorised.extent % step == 0:
             return stop
         fn = self._fn
@@ -141,7 +164,7 @@ class Sweep:
         rest = fn.emit(f"urem i64 {length}, {step}")
         return fn.emit(f"sub nsw i64 {fn.emit(f'add nsw i64 {start}, {length}')}, {rest}")
 
-    def _active(self, position: str, stop: str, within: tuple[int, int]) -> str | None:
+    def _active(self, position: str, stop: str, within: tuple[int, int] | None) -> str | None:
         lanes = self.layout.lanes
         if lanes == 1 or (within == (0, self._vectorised.extent) and self._vectorised.extent % lanes == 0):
             return None
@@ -163,7 +186,7 @@ class Sweep:
             group.slot, group.streamed = number * self.layout.lanes, streamed
             group.scalars = groups[0].scalars if groups else {}
             groups.append(group)
-        for stage in self.stages:
+        for stage in self._needed(groups[0]):
             self.nest.write(stage, groups)
 
     def group(self, point: Group, position: Index, within: tuple[int, int], active: str | None) -> Group:

@@ -74,6 +74,8 @@ class Group:
     """A store whose address is a multiple of the vector here, and which bypasses the caches."""
     fetched: frozenset[int] = frozenset()
     """Values that need no code: loaded before, with those of other groups."""
+    assumed: Mapping[int, bool] = field(default_factory=dict[int, bool])
+    """Conditions that are known here, because a loop was cut where they change, by the scalars that hold them."""
     scalars: dict[object, str] = field(default_factory=dict[object, str])
     """Index expressions already computed in this block."""
 
@@ -85,6 +87,7 @@ class Group:
         ranges: Ranges | None = None,
         active: str | None = None,
         masked: bool = False,
+        assumed: Mapping[int, bool] | None = None,
     ) -> Group:
         """A group for code inside this one's loop; the values it computes stay there. `active` defaults to the same."""
         return Group(
@@ -95,6 +98,7 @@ class Group:
             slot=self.slot,
             active=self.active if active is None else active,
             masked=self.masked or masked,
+            assumed=self.assumed if assumed is None else {**self.assumed, **assumed},
         )
 
     def operand(self, fn: FunctionText, number: int, lanes: int) -> str:
