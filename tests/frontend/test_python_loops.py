@@ -370,6 +370,108 @@ def test_other_uses_of_such_slices_are_unrolled(program, rolled) -> None:
     assert len(loops(agree(program, RNG.random(20)))) == rolled
 
 
+# loops that are left
+
+
+def converged(a, v):
+    found = 0.0
+    for step in range(200):  # noqa: B007  # read behind the loop
+        w = a @ v
+        norm = np.sqrt(w @ w)
+        v = w / norm
+        if abs(norm - found) < 1e-9:
+            break
+        found = norm
+    return v, norm, step
+
+
+def newton(x):
+    while True:
+        change = (x * x - 2.0) / (2 * x)
+        x = x - change
+        if np.abs(change).max() < 1e-12:
+            break
+    return x
+
+
+def found_first(x, limit):
+    place = -1
+    for i, value in enumerate(x):
+        if value > limit:
+            place = i
+            break
+    else:
+        place = -2
+    return place
+
+
+def written_until(x, limit):
+    for i in range(1, 20):
+        if x[i] < 0.1:
+            continue
+        x[i] = x[i - 1] * 0.5 + x[i]
+        if x[i] > limit:
+            x[0] = 9.0
+            break
+        x[i] *= 2
+    return x
+
+
+def left_inside(x):
+    counts = np.zeros(20)
+    for i in range(20):
+        for j in range(20):
+            if x[i, j] > 0.9:
+                break
+            counts[i] += x[i, j]
+    return counts
+
+
+def left_on_either_side(x):
+    s = 0.0
+    for i in range(20):
+        if x[i] > 0.5:
+            s = s + x[i]
+            if s > 4.0:
+                break
+        else:
+            s = s - 0.1
+            if s < -1.0:
+                break
+        s = s * 1.01
+    return s, i
+
+
+def left_iterator(x):
+    s = 0.0
+    for value in iter([1.0, 2.0, 3.0]):
+        s = s + x[0] * value
+        if value == 2.0:
+            break
+    return s
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (converged, (RNG.random((5, 5)) + np.eye(5), np.ones(5))),
+        (newton, (RNG.random(5) + 1,)),
+        (found_first, (np.linspace(0, 1, 20), np.float64(0.7))),
+        (found_first, (np.linspace(0, 1, 20), np.float64(1.7))),
+        (written_until, (RNG.random(20), np.float64(1.2))),
+        (written_until, (RNG.random(20), np.float64(100.0))),
+        (left_inside, (RNG.random((20, 20)),)),
+        (left_on_either_side, (RNG.random(20),)),
+    ],
+)
+def test_loops_that_a_traced_value_leaves(program, arguments) -> None:
+    assert "while" in loops(agree(program, *arguments, unrolled=False))
+
+
+def test_loops_that_python_leaves() -> None:
+    assert loops(agree(left_iterator, RNG.random(3))) == []
+
+
 # what only Python does
 
 

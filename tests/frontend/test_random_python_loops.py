@@ -60,6 +60,10 @@ class Writer:
                 self._loop()
             else:
                 self._statement()
+        if self._random.random() < 0.15:
+            self._say(f"if {self._scalar()} > {self._random.choice(['0.5', '0.9', '5.0'])}:")
+            self._say("    break")
+            self._statement()
         self._depth -= 1
         self._counters.pop()
 

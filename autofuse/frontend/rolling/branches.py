@@ -194,7 +194,8 @@ def _bound(value: Value, a: Any, b: Any, python: type | None, regions: tuple[Reg
         ends = [(n.low, n.high) if isinstance(n, Number) else (n, n) for n in (a, b)]
         lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
         known = len(lows) == len(highs) == 2
-        return Number({Atom(value, min(lows) if known else None, max(highs) if known else None): 1})
+        ends = (min(lows), max(highs)) if known else (None, None)
+        return Number({Atom(value, *ends, sides=(a, b)): 1})
     result = fresh(value, is_scalar=not _is_array(a))
     own = (
         all(region.owns(side) and side.cell is side.cell.storage for region, side in zip(regions, (a, b), strict=True))

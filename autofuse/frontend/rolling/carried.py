@@ -184,7 +184,7 @@ class CarriedNumber:
         step = end - self.stand_in if self.python is int else None  # pyright: ignore[reportOperatorIssue]
         if type(step) is int and self._is_counted:
             raise StepError(self.name, step)
-        if step is not None and not _is_small(step):
+        if step is not None and not (_is_small(step) or self._is_chosen(end)):
             raise CannotRollError(f"{self.name} is an integer that each iteration computes anew")
         if self.python is int:
             self._require_fit()
@@ -192,6 +192,17 @@ class CarriedNumber:
         with region.entered():
             left = value_of(end, dtype)
         return Outcome(Carry(lambda: self._initial(dtype), self.given, left, nothing))
+
+    def _is_chosen(self, end: Any) -> bool:
+        """Whether an integer is what it was, or another one of known size: then it does not grow."""
+        if not isinstance(end, Number):
+            return type(end) is int
+        if end.low is not None and end.high is not None:
+            return True
+        ((atom, by),) = end.terms.items() if len(end.terms) == 1 else ((None, 0),)
+        if atom is None or by != 1 or end.constant:
+            return False
+        return atom.value is self.given or (bool(atom.sides) and all(map(self._is_chosen, atom.sides)))
 
     def _require_fit(self) -> None:
         """An integer of unknown size must not have met arrays of fewer bits, where NumPy asks whether it fits."""

@@ -12,7 +12,7 @@ from autofuse.frontend.location import trace_error, withdrawn
 from autofuse.frontend.rolling.branches import all_of, any_of, branch, opposite, undecided
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.guards import Guards, innermost_fork
-from autofuse.frontend.rolling.items import Items, items_of
+from autofuse.frontend.rolling.items import Items, Places, items_of
 from autofuse.frontend.rolling.loops import roll, roll_while
 from autofuse.frontend.rolling.source import codes_in, rewritten_code
 from autofuse.frontend.rolling.variables import Variables
@@ -44,6 +44,7 @@ class Roller:
         return {
             "_af_for": self.run_for,
             "_af_while": self.run_while,
+            "_af_begin": self.begin,
             "_af_if": self.run_if,
             "_af_choose": self.choose,
             "_af_all": all_of,
@@ -69,6 +70,11 @@ class Roller:
                 body(items.item(number))
         else:
             self._counted(items, body, Variables(*found), line)
+
+    def begin(self, given: Any) -> Places:
+        """What a `for` with a `break` walks over."""
+        _require_own(given)
+        return Places(given)
 
     def run_while(self, test: Callable[[], Any], body: Callable[[], None], found: tuple[Any, ...], line: int) -> None:
         """A `while`: of Python's until its condition is one that only the run knows."""
@@ -114,9 +120,7 @@ class Roller:
             raise _refused("if", error) from error
 
     def _one_by_one(self, given: Any, body: Callable[[Any], None]) -> None:
-        fork = innermost_fork()
-        if fork is not None and isinstance(given, Iterator) and id(given) not in fork.objects:
-            raise CannotRollError("it goes through an iterator")
+        _require_own(given)
         for item in given:
             body(item)
 
@@ -149,6 +153,13 @@ class Roller:
     def _note(self, body: Callable[..., Any], line: int, what: str) -> None:
         code = body.__code__
         current().loop_notes[Location(code.co_filename, line, code.co_name)] = what
+
+
+def _require_own(given: Any) -> None:
+    """Raise CannotRollError for an iterator from outside of what is traced once."""
+    fork = innermost_fork()
+    if fork is not None and isinstance(given, Iterator) and id(given) not in fork.objects and items_of(given) is None:
+        raise CannotRollError("it goes through an iterator")
 
 
 def _refused(statement: str, error: CannotRollError) -> BaseException:

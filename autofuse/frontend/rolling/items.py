@@ -68,6 +68,36 @@ class Walk:
         return next(self._iterator)
 
 
+class Places:
+    """What a loop with a `break` walks over, asked for by the number of the iteration."""
+
+    def __init__(self, given: Any) -> None:
+        self._items = items_of(given)
+        self._iterator = iter(given) if self._items is None else None
+        self._next: Any = None
+
+    def has(self, place: Any) -> Any:
+        """Whether there is an item at a place; of an iterator, whether there is one more."""
+        if self._items is not None:
+            return place < self._items.count
+        if self._iterator is None or isinstance(place, Number):
+            raise CannotRollError("it goes through an iterator")
+        try:
+            self._next = next(self._iterator)
+        except StopIteration:
+            return False
+        return True
+
+    def item(self, place: Any) -> Any:
+        """The item at a place that there is."""
+        if self._items is None:
+            return self._next
+        high = self._items.count.high if isinstance(self._items.count, Number) else self._items.count
+        if isinstance(place, Number):
+            place = Number({Atom(place.as_dtype(_I64), 0, None if high is None else high - 1): 1})
+        return self._items.item(place)
+
+
 def ranged(*bounds: Any) -> Any:
     """`range()`, whose bounds may be Numbers."""
     if not any(isinstance(bound, Number) for bound in bounds):

@@ -31,10 +31,15 @@ _EXACT = 1 << 53
 class Atom:
     """An integer that loops decide: a counter, or something computed of counters that is no sum of them."""
 
-    __slots__ = ("ends", "high", "low", "value")
+    __slots__ = ("ends", "high", "low", "sides", "value")
 
     def __init__(
-        self, value: Value, low: int | None, high: int | None, ends: tuple[bool, bool] = (False, False)
+        self,
+        value: Value,
+        low: int | None,
+        high: int | None,
+        ends: tuple[bool, bool] = (False, False),
+        sides: tuple[Any, ...] = (),
     ) -> None:
         self.value = value
         """`i64[]`."""
@@ -43,6 +48,8 @@ class Atom:
         self.high = high
         self.ends = ends
         """Of a counter: whether the first iteration, and the last, may be traced alone if that decides something."""
+        self.sides = sides
+        """Of one of several integers, which the run chooses: these."""
 
 
 class _Cell(Storage):

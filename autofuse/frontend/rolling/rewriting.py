@@ -8,16 +8,17 @@
 
 and so for `while` and `if`; `a if t else b`, `and`, `or`, `not` in conditions, calls, and targets of assignments go
 through functions too, which see what a loop's body does to Python's own objects. Those functions are in `calls`.
-What leaves a loop or branch (`break`, `return`, `yield`), or makes scopes in it, stays as it is: only in a loop's body
-`if t: continue` becomes the other side of an `if`.
+What leaves a loop or branch (`return`, `yield`), or makes scopes in it, stays as it is: only in a loop's body
+`if t: continue` becomes the other side of an `if`, and `if t: break` a condition of the loop (`breaks.py`).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from autofuse.frontend.rolling.breaks import continued, jumps, without_breaks
 from autofuse.frontend.rolling.liveness import Liveness
 from autofuse.frontend.rolling.variables import Variables, own_nodes, variables_of
 
@@ -54,6 +55,7 @@ def rewritten(function: ast.FunctionDef) -> ast.FunctionDef:
 
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, function: ast.FunctionDef) -> None:
+        without_breaks(function, PREFIX)
         self._function = function
         self._live = Liveness(function.body)
         declarations = [node for node in own_nodes(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
@@ -101,7 +103,7 @@ class _Rewriter(ast.NodeTransformer):
     # loops and branches
 
     def visit_For(self, node: ast.For) -> Any:
-        body = _continued(node.body)
+        body = continued(node.body)
         found = variables_of([_bind(node.target), *body], self._live.behind(node))
         items = self.visit(node.iter)
         if not self._can_move([*body, _bind(node.target)], found):
@@ -114,7 +116,7 @@ class _Rewriter(ast.NodeTransformer):
         return [moved, ast.copy_location(run, node), *self._statements(node.orelse)]
 
     def visit_While(self, node: ast.While) -> Any:
-        body = _continued(node.body)
+        body = continued(node.body)
         found = variables_of([ast.Expr(node.test), *body], self._live.behind(node))
         endless = isinstance(node.test, ast.Constant) or _binds(node.test)
         if endless or not self._can_move(body, found):
@@ -158,7 +160,7 @@ class _Rewriter(ast.NodeTransformer):
         return f"{PREFIX}{what}_{self._count}"
 
     def _can_move(self, statements: Sequence[ast.AST], found: Variables) -> bool:
-        leaves = any(isinstance(node, _LEAVES) for node in own_nodes(statements)) or any(_jumps(statements))
+        leaves = any(isinstance(node, _LEAVES) for node in own_nodes(statements)) or any(jumps(statements))
         return not leaves and self._global.isdisjoint(found.assigned)
 
     # conditions
@@ -196,6 +198,9 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id == "super":
             return node
         self.generic_visit(node)
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        if isinstance(owner, ast.Name) and owner.id.startswith(PREFIX):
+            return node
         node.func = ast.copy_location(_call("_af_call", node.func), node.func)
         return node
 
@@ -249,25 +254,3 @@ def _binds(node: ast.expr) -> bool:
 
 def _is_plain(node: ast.expr) -> bool:
     return isinstance(node, ast.Name | ast.Constant)
-
-
-def _jumps(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """`break` and `continue` that belong to a loop outside."""
-    for node in statements:
-        if isinstance(node, ast.Break | ast.Continue):
-            yield node
-        elif isinstance(node, ast.For | ast.While):
-            yield from _jumps(node.orelse)
-        else:
-            yield from _jumps(ast.iter_child_nodes(node))
-
-
-def _continued(body: list[ast.stmt]) -> list[ast.stmt]:
-    """A loop's body where `if t: ...; continue` has what follows as its other side."""
-    for position, statement in enumerate(body):
-        if isinstance(statement, ast.If) and not statement.orelse and isinstance(statement.body[-1], ast.Continue):
-            rest = _continued(body[position + 1 :])
-            side = statement.body[:-1] or [ast.copy_location(ast.Pass(), statement)]
-            made = ast.copy_location(ast.If(statement.test, side, rest or []), statement)
-            return [*body[:position], made]
-    return body
