@@ -55,6 +55,8 @@ def _ending(loop: Node) -> Ending | None:
             node, truth = makers.get(node.inputs[0]), False
         if node is None or role_of(node) is not Role.REDUCE or uses[node.output] != 1 or uses[value] != 1:
             continue
+        if node.inputs[0] in condition.captures:
+            continue  # it is the same in all iterations
         if node.attrs["combiner"] == ("or" if truth else "and") and node.inputs[0].type.dtype.kind == "bool":
             others = [(other, True) for other in terms if other is not value]
             elements: list[Value] = []

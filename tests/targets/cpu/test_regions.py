@@ -34,9 +34,53 @@ def inside(u: Any, go: Any) -> Any:
     return af.scan(lambda v, _: (endless(v, go)[0] + u, v.sum()), u, None, length=2)
 
 
-@pytest.mark.parametrize("function", [endless, inside])
+def in_a_kernel(u: Any, go: Any) -> Any:
+    """Elements that are independent of one another."""
+    return af.while_loop(lambda s: s[1] > 0, lambda s: (s[0] * np.float32(0.5), s[1] + go), (u, go.astype(np.int32)))
+
+
+def in_kernels_of_a_loop(u: Any, go: Any) -> Any:
+    return af.scan(lambda v, _: (in_a_kernel(np.roll(v, 1, 0) + u, go)[0], v.sum()), u, None, length=2)
+
+
+def in_elements_of_many(u: Any, go: Any) -> Any:
+    """Each worker runs for as long as any of its elements does."""
+    wide = np.broadcast_to(u[None], (500, *u.shape)) * np.ones((500, 1, 1), np.float32)
+
+    def step(state: Any) -> Any:
+        v, moves = state
+        return np.where(moves, v * np.float32(0.5), v), moves & go
+
+    return af.while_loop(lambda s: np.any(s[1]), step, (wide, (wide > 0) & go))
+
+
+def in_one_element(u: Any, go: Any) -> Any:
+    """The worker that has it is not the caller, if there are two."""
+    some = np.ones((500, *u.shape), np.float32) * u
+    only = np.arange(some.size).reshape(some.shape) == some.size * 5 // 8
+    left = np.where(only, np.float32(1), np.float32(0))
+    return af.while_loop(
+        lambda s: np.any(s[1] > 0),
+        lambda s: (np.where(s[1] > 0, s[0] * np.float32(0.5), s[0]), np.where(go, s[1], s[1] * np.float32(0))),
+        (some, np.where(go, left, np.float32(0))),
+    )
+
+
+def of_what_never_changes(u: Any, go: Any) -> Any:
+    """What it is to end by, no iteration touches."""
+    moves = (u > 0) & go
+    return af.while_loop(
+        lambda s: np.any(moves) & (s[1] > 0), lambda s: (s[0] * np.float32(0.5), s[1]), (u, u.sum() ** 2)
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [endless, inside, in_a_kernel, in_kernels_of_a_loop, in_elements_of_many, in_one_element, of_what_never_changes],
+)
 def test_a_signal_ends_a_loop_that_does_not(function: Any) -> None:
     plan = af.compile(function, U, np.bool_(True))
+    assert not any(kernel.kind == "interpreter" for kernel in plan.kernels)
     right = af.interpret(plan.graph, U, np.array(False))
     for _ in range(2):  # the plan is as good as before
 

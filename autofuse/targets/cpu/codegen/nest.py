@@ -27,6 +27,8 @@ from autofuse.targets.cpu.codegen.widths import Widths, scalar_dtypes
 from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_tail_mask
 
+_ROUNDS_UNASKED = 1024
+"""Iterations of a loop that data end between two questions whether to go on: a power of two."""
 Flight = dict[int, Accumulator | Best | Carried]
 """The accumulators of one vector in flight, by the number of the result."""
 
@@ -187,10 +189,24 @@ class _StageLoop:
 
     def _until_left(self, symbol: Symbol, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         """Iterations without a number. Nothing is read at the position of one."""
-        again = self.fn.label("again")
+        again, latch, ask = self.fn.label("again"), self.fn.label("latch"), self.fn.label("ask")
+        number, following, before = self.fn.fresh("round"), self.fn.fresh("next"), self.fn.current
         self.fn.enter(again)
+        self.fn.phi("i64", [("0", before), (following, latch), (following, ask)], name=number)
         self._innermost(_inside(groups, {symbol: Index("", 0)}, {}), flights)
-        self.fn.branch(again)
+        self.fn.enter(latch)
+        self.fn.emit(f"add nuw nsw i64 {number}, 1", name=following)
+        since = self.fn.emit(f"and i64 {following}, {_ROUNDS_UNASKED - 1}")
+        self.fn.branch_if(self.fn.emit(f"icmp eq i64 {since}, 0"), ask, again, unlikely=True)
+        self.fn.block(ask)
+        self.fn.branch_if(self._has_stopped(), self.left, again, unlikely=True)
+
+    def _has_stopped(self) -> str:
+        """Whether the run is to end at once, as the driver says (driver.ll): an i1. Its results are dropped then."""
+        fn = self.fn
+        word = fn.emit(f"load ptr, ptr {fn.emit('getelementptr inbounds ptr, ptr %buffers, i64 -1')}, align 8")
+        asked = fn.emit(f"load ptr, ptr {fn.emit(f'getelementptr inbounds ptr, ptr {word}, i64 2')}, align 8")
+        return fn.emit(f"icmp ne i64 {fn.emit(f'call i64 {asked}(ptr {word})')}, 0")
 
     def _backward(self, position: Index, total: int) -> Index:
         if not position.base:

@@ -9,8 +9,9 @@
 ; table is the address of a word that a call makes other than 0 if it failed: nothing is run after that, and the driver
 ; returns the word.
 
-; what groups share: the caller's scratch, the tables, whether to stop, when signals were looked for
-%Run = type { ptr, ptr, i64, i64 }
+; what groups share: the caller's scratch, the tables, whether to stop, when signals were looked for, and what kernels
+; that data end call now and then (@has_stopped)
+%Run = type { ptr, ptr, i64, i64, ptr }
 
 define i64 @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
 entry:
@@ -41,6 +42,8 @@ entry:
   store i64 0, ptr %stop
   %looked = getelementptr %Run, ptr %run, i64 0, i32 3
   store i64 0, ptr %looked
+  %asked = getelementptr %Run, ptr %run, i64 0, i32 4
+  store ptr @has_stopped, ptr %asked
   br label %table.check
 table.check:
   %t = phi i64 [ 0, %entry ], [ %t.next, %table ]
@@ -79,6 +82,24 @@ expect.no.more:
 done:
   %stopped = load i64, ptr %stop
   ret i64 %stopped
+}
+
+; for kernels: whether a run is to stop, by the address of the word that says so. A thread of Python's looks for signals
+define internal i64 @has_stopped(ptr %stop) cold noinline nounwind {
+entry:
+  %stopped = load atomic i64, ptr %stop monotonic, align 8
+  %goes.on = icmp eq i64 %stopped, 0
+  br i1 %goes.on, label %ask, label %done
+ask:
+  %helps = call i1 @is_worker()
+  br i1 %helps, label %done, label %look
+look:
+  %run = getelementptr i8, ptr %stop, i64 -16
+  call void @look_for_signals(ptr %run)
+  br label %done
+done:
+  %found = load atomic i64, ptr %stop monotonic, align 8
+  ret i64 %found
 }
 
 ; runs groups one after another, until one of them says that it failed
@@ -148,7 +169,7 @@ step.check:
   br i1 %steps.done, label %group.end, label %step
 step:
   %launch = load ptr, ptr %step.at
-  call void @af_parallel(ptr %launch, ptr %tables, ptr %scratch)
+  call void @parallel(ptr %launch, ptr %tables, ptr %scratch, ptr %run)
   %s.next = add i64 %s, 1
   %step.next = getelementptr i64, ptr %step.at, i64 1
   br label %step.check

@@ -12,13 +12,19 @@
 ; where and when, never what a block computes.
 
 @team.lock = internal global i32 0, align 128
-; the launch, the tables, whether to wake those who sleep
-@team.job = internal global [3 x ptr] zeroinitializer, align 128
+; the launch, the tables, whether to wake those who sleep, the run that it is a part of (driver.ll) or null
+@team.job = internal global [4 x ptr] zeroinitializer, align 128
 ; per participant, on cache lines of its own: the next chunk from the front (32 bits), the end of those left (32 bits)
 @team.parts = internal global [${participants} x [16 x i64]] zeroinitializer, align 128
 
 ; runs the blocks of a launch and returns when all are done
 define void @af_parallel(ptr %launch, ptr %tables, ptr %scratch) nounwind {
+  call void @parallel(ptr %launch, ptr %tables, ptr %scratch, ptr null)
+  ret void
+}
+
+; the same for a run, whose caller has Python handle signals while it waits for others
+define internal void @parallel(ptr %launch, ptr %tables, ptr %scratch, ptr %run) nounwind {
 entry:
   %most.slot = getelementptr i64, ptr %launch, i64 1
   %most = load i64, ptr %most.slot
@@ -42,6 +48,7 @@ give.up:
 fork:
   store ptr %launch, ptr @team.job
   store ptr %tables, ptr getelementptr (i8, ptr @team.job, i64 8)
+  store ptr %run, ptr getelementptr (i8, ptr @team.job, i64 24)
   br label %deal
 deal:
   %p = phi i64 [ 0, %fork ], [ %p.next, %deal ]

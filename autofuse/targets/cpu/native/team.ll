@@ -14,6 +14,7 @@
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
+declare i64 @pthread_self()
 declare i32 @pthread_setname_np(i64, ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @posix_memalign(ptr, i64, i64)
@@ -334,6 +335,7 @@ define internal void @team_open(i64 %parts) nounwind {
 define internal void @team_close() nounwind {
 entry:
   %clock = alloca i64
+  %doze.time = alloca [2 x i64]
   %before = atomicrmw and ptr @team.control, i64 -1025 acq_rel
   %inside = and i64 %before, 1023
   %nobody = icmp eq i64 %inside, 0
@@ -355,6 +357,11 @@ again:
   br i1 %tired, label %doze, label %spin
 doze:
   %marked = atomicrmw or ptr @team.control, i64 2048 acq_rel
+  store i64 0, ptr %doze.time
+  %doze.nanoseconds = getelementptr i64, ptr %doze.time, i64 1
+  store i64 50000000, ptr %doze.nanoseconds
+  %run = load ptr, ptr getelementptr (i8, ptr @team.job, i64 24)
+  %runs = icmp ne ptr %run, null
   br label %look
 look:
   %then = load atomic i64, ptr @team.control acquire, align 8
@@ -363,7 +370,10 @@ look:
   br i1 %then.nobody, label %waited, label %sleep
 sleep:
   %low = trunc i64 %then to i32
-  call void @futex_wait(ptr @team.control, i32 %low)
+  call void @futex_wait(ptr @team.control, i32 %low, ptr %doze.time)
+  br i1 %runs, label %signals, label %look
+signals:
+  call void @look_for_signals(ptr %run)
   br label %look
 waited:
   call void @judge_wait(ptr %clock)
@@ -393,6 +403,28 @@ leave.them:
   br label %done
 done:
   ret void
+}
+
+; whether the thread is one of the team; else it is one of Python's
+define internal i1 @is_worker() noinline nounwind {
+entry:
+  %self = call i64 @pthread_self()
+  %created = load i64, ptr @team.created
+  br label %check
+check:
+  %w = phi i64 [ 0, %entry ], [ %w.next, %one ]
+  %all = icmp uge i64 %w, %created
+  br i1 %all, label %no, label %one
+one:
+  %thread.slot = getelementptr [16 x i64], ptr @team.workers, i64 %w, i64 4
+  %thread = load i64, ptr %thread.slot
+  %w.next = add i64 %w, 1
+  %found = icmp eq i64 %thread, %self
+  br i1 %found, label %yes, label %check
+yes:
+  ret i1 true
+no:
+  ret i1 false
 }
 
 define ptr @af_pool_worker(ptr %worker) nounwind {
@@ -457,7 +489,7 @@ doze:
   store atomic i32 1, ptr %word seq_cst, align 4
   br label %sleep
 sleep:
-  call void @futex_wait(ptr %word, i32 1)
+  call void @futex_wait(ptr %word, i32 1, ptr null)
   %after = load atomic i32, ptr %word acquire, align 4
   %still = icmp eq i32 %after, 1
   br i1 %still, label %sleep, label %begin

@@ -60,9 +60,10 @@ done:
 }
 
 ; 128 and 129 are FUTEX_WAIT and FUTEX_WAKE, private to the process
-define internal void @futex_wait(ptr %word, i32 %value) nounwind {
+; `most`: seconds and nanoseconds; null = as long as it takes
+define internal void @futex_wait(ptr %word, i32 %value, ptr %most) nounwind {
   %value.wide = zext i32 %value to i64
-  %code = call i64 (i64, ...) @syscall(i64 ${futex}, ptr %word, i64 128, i64 %value.wide, ptr null)
+  %code = call i64 (i64, ...) @syscall(i64 ${futex}, ptr %word, i64 128, i64 %value.wide, ptr %most)
   ret void
 }
 
