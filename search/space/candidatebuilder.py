@@ -16,6 +16,7 @@ from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import Limits, as_it_is, lower, plain_scalars
+from autofuse.lower.overlapped import kept_values
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
@@ -149,9 +150,27 @@ class SpaceBuilder:
             limits = replace(self._limits, scalars=scalars, passes=as_it_is)
             program = lower(kernel, Schedule(), f"k_{digest[:12]}", limits)
         except LegalityError as error:
-            return str(error)
+            return self._in_tiles(kernel, digest) or str(error)
+        if _is_tiled(program):
+            return self._in_tiles(kernel, digest) or f"more than {scalars} scalar values: too much is recomputed"
         self._scalars[digest] = _count_scalars(program)
         return program if isinstance(program, OpaqueProgram) else self._limits.passes(program)
+
+    def _in_tiles(self, kernel: KernelCandidate, digest: str) -> TileProgram | None:
+        """A kernel that computes too much anew, in tiles, if those that lower a plan's kernels have it so."""
+        if not self._limits.overlaps or not kept_values(kernel):
+            return None
+        try:
+            scalars = max(self._limits.scalars, plain_scalars(kernel))
+            program = lower(
+                kernel, Schedule(), f"k_{digest[:12]}", replace(self._limits, scalars=scalars, passes=as_it_is)
+            )
+        except LegalityError:
+            return None
+        if isinstance(program, OpaqueProgram) or not _is_tiled(program):
+            return None
+        self._scalars[digest] = _count_scalars(program)
+        return self._limits.passes(program)
 
     def _most_scalars(self, atoms: AtomSet, kernel: KernelCandidate) -> int:
         """How large a kernel may become: a few times its parts; more is recomputation that cannot pay."""
@@ -159,6 +178,10 @@ class SpaceBuilder:
             return max(self._limits.scalars, plain_scalars(kernel))
         parts = sum(self._scalars[work_of(self.require(frozenset((atom,))).digest)] for atom in atoms)
         return min(self._limits.scalars, max(_LEAST_SCALARS, _RECOMPUTE * parts))
+
+
+def _is_tiled(program: TileProgram | OpaqueProgram) -> bool:
+    return not isinstance(program, OpaqueProgram) and any(phase.tile is not None for phase in program.phases())
 
 
 def _count_scalars(program: TileProgram | OpaqueProgram) -> int:

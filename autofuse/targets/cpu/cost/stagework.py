@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from autofuse.cost_models.features import AccessCounts, FarWalk, StageFeatures
 from autofuse.cost_models.liveness import most_live, operands_of
@@ -38,6 +38,7 @@ from autofuse.lower.tile import (
 )
 from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.targets.cpu.codegen.accesses import SHORT_STRIDE
+from autofuse.targets.cpu.codegen.indexsplitting import plan_segments
 from autofuse.targets.cpu.codegen.phaselayout import Layout
 from autofuse.targets.cpu.cost.farsteps import far_walk
 
@@ -102,7 +103,8 @@ class StageWalk:
         self._counts = _Counts()
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
         self._static = all(not isinstance(s, Test) for s in stage.body)
-        self._needed = {} if self._static else _needed_shares(stage.body, layout.tiles)
+        self._cut = _cut_tests(stage, nests[0], layout.tiles)
+        self._needed = {} if self._static else _needed_shares(stage.body, self._cut)
         known = {number for number, scalar in scalars.items() if scalar.varying}
         self._varying = varying_scalars(stage, known, self.nest.vectorised) if stage.before else frozenset[int]()
         for statement in stage.body:
@@ -240,7 +242,7 @@ class StageWalk:
             inner, lanes_differ = self._dependence(condition.value)
             depth, varying = max(depth, inner), varying or lanes_differ
             share *= _share(condition)
-        cut = _is_cut(test, self.layout.tiles)
+        cut = test in self._cut
         if not cut:
             self._counts.operate("integer", dtypes.I32, 2 * len(conditions) * self._times(depth, varying))
         self._define(result, Scalar(depth, varying, dtypes.BOOL, share, cut))
@@ -432,9 +434,9 @@ def _mapped(statement: Map, operands: list[Scalar], depth: int, varying: bool) -
     return Scalar(depth, varying, statement.dtype, share, all(o.cut for o in operands))
 
 
-def _needed_shares(body: tuple[Statement, ...], tiles: Symbol | None) -> dict[int, float]:
+def _needed_shares(body: tuple[Statement, ...], cut: Collection[Test]) -> dict[int, float]:
     """For each scalar the share of iterations that need it, where loops are cut at the conditions that choose."""
-    shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and _is_cut(s, tiles)}
+    shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and s in cut}
     needed: dict[int, float] = {}
     for statement in reversed(body):
         share = 1.0 if isinstance(statement, Effect) else needed.get(statement.result, 0.0)
@@ -448,12 +450,24 @@ def _needed_shares(body: tuple[Statement, ...], tiles: Symbol | None) -> dict[in
     return needed
 
 
-def _is_cut(test: Test, tiles: Symbol | None) -> bool:
-    """Whether the loops are cut where the test changes: each condition hangs on one symbol, or on a row of a tile."""
-    return all(
-        c.multiple == 1 and (len(c.value.terms) <= 1 or (tiles is not None and c.value.coefficient(tiles) != 0))
-        for c in test.conditions
-    )
+def _cut_tests(stage: Stage, nest: LoopNest, tiles: Symbol | None) -> frozenset[Test]:
+    """The tests at which the loops are cut: each condition hangs on one symbol.
+
+    With tiles of rows, conditions on a tile's rows are known too, and others as far as the code has copies for them.
+    """
+    tests = [s for s in stage.body if isinstance(s, Test)]
+    if tiles is None:
+        return frozenset(t for t in tests if all(len(c.value.terms) <= 1 and c.multiple == 1 for c in t.conditions))
+    candidates = [s for s in stage.symbols if s != stage.vectorised or s.extent > 2 * nest.lanes]
+    known = plan_segments((stage,), candidates)
+
+    def is_known(condition: Condition) -> bool:
+        symbols = [variable for variable, _ in condition.value.terms]
+        return condition.multiple == 1 and (
+            tiles in symbols or (len(symbols) <= 1 and all(s in known for s in symbols))
+        )
+
+    return frozenset(t for t in tests if all(map(is_known, t.conditions)))
 
 
 def _converts(source: DType, target: DType) -> bool:
