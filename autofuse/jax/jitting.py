@@ -77,9 +77,10 @@ def jit(
     write it there, and deleted. `store`, `on_miss`, `budget`, `policy`, `threads`, `rules`, `model`, `legality`,
     `variants`, `max_memory`, `numerics`, `deadline`: how plans are made, as for `autofuse.jit`; each derivative and
     each batch is a program of its own, in a store too. `on_unsupported`: what becomes of functions with operations that
-    no plan has (callbacks, collectives, quantised and complex numbers, custom calls, arrays over several devices): they
+    no plan has (callbacks, collectives, quantised numbers, foreign custom calls, arrays over several devices): they
     raise a TraceError that names operation, line and remedy ("error"), or JAX runs them as a whole with one
-    RunByJaxWarning ("xla").
+    RunByJaxWarning ("xla"). Transforms and linear algebra are NumPy's functions between kernels, with one
+    LeftToNumpyWarning.
 
     Raises ArgumentError for options that cannot be; calls raise what `autofuse.compile` does.
     """
@@ -110,7 +111,7 @@ def jit(
         max_memory=max_memory,
         numerics=numerics,
         deadline=deadline,
-        on_unsupported="error",
+        on_unsupported="numpy",
     )
 
     def decorated(function: Callable[..., Any]) -> JaxFunction:
@@ -150,7 +151,7 @@ def tune(
     def tuned(program: Callable[..., Any]) -> Plan:
         from autofuse.api.tuning import tune as numpy_tune
 
-        return numpy_tune(program, *values, on_unsupported="error", **options)
+        return numpy_tune(program, *values, on_unsupported="numpy", **options)
 
     function.planner.tuned(callee, tuned)
     return function

@@ -33,8 +33,8 @@ def prints(x):
 REFUSED = {
     "callback": (calls_back, "callback"),
     "ordered effects": (prints, "debug_print"),
-    "library call": (lambda x: jnp.linalg.inv(x) + 1, "lapack_sgetrf_ffi"),
-    "complex numbers": (lambda x: jnp.fft.fft(x).real, "complex"),
+    "library call": (lambda x: jnp.linalg.eigvals(x).real, "lapack_sgeev_ffi"),
+    "complex numbers": (lambda x: jnp.sort(x + 1j).real, "sort"),
     "quantised": (lambda x: x.astype(jnp.float8_e4m3fn).astype(jnp.float32), "f8E4M3FN"),
     "small integers": (lambda x: x.astype(jnp.int4).astype(jnp.float32), "i4"),
     "custom call": (
@@ -79,9 +79,24 @@ def test_jax_runs_the_function_where_that_is_asked_for(case):
         planned.plan(X)
 
 
+@pytest.mark.parametrize(
+    "function", [lambda x: jnp.linalg.inv(x) + 1, lambda x: jnp.fft.fft(x).real], ids=["inv", "fft"]
+)
+def test_library_calls_are_parts_of_plans(function):
+    planned = afj.jit(function)
+    with pytest.warns(af.errors.LeftToNumpyWarning, match="calls left to NumPy"):
+        found = planned(X)
+    close(found, function(X))
+
+
+def test_complex_numbers_fuse():
+    function = lambda x: (x * jnp.exp(1j * x), jnp.abs(x + 2j).sum())  # noqa: E731
+    close(afj.jit(function)(X), function(X))
+
+
 def test_every_operation_in_the_way_is_named():
     def both(x):
-        return jnp.linalg.inv(calls_back(x))
+        return jnp.linalg.eigvals(calls_back(x)).real
 
     with pytest.raises(af.AutofuseError, match=r"not translated: .*callback.*lapack"):
         afj.jit(both)(X)

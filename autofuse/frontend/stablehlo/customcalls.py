@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.frontend.stablehlo import elementwise
 from autofuse.frontend.stablehlo.emitter import Emitter
-from autofuse.frontend.stablehlo.linearalgebra import lapack_call
+from autofuse.frontend.stablehlo.linearalgebra import is_lapack, lapack_call
 from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.refusals import OUTSIDE, UnsupportedOperation
 from autofuse.frontend.stablehlo.rules import Rule
@@ -35,7 +35,7 @@ def _custom_call(operation: Operation, emitter: Emitter) -> Sequence[Value]:
 
 def is_known(target: str) -> bool:
     """Whether calls of a target are translated."""
-    return target in _PLACEMENT or target in elementwise.RULES
+    return target in _PLACEMENT or target in elementwise.RULES or is_lapack(target)
 
 
 RULES: Mapping[str, Rule] = {"stablehlo.custom_call": _custom_call}

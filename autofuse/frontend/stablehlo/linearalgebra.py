@@ -98,10 +98,16 @@ _ROUTINES: Mapping[str, tuple[str, int, Callable[[_Letters], Mapping[str, Any]]]
 """By the routine's name without its dtype: the function, its operands, and its options."""
 
 
+def is_lapack(target: str) -> bool:
+    """Whether a call is one of JAX's LAPACK that is translated."""
+    found = _ROUTINE.fullmatch(target)
+    return found is not None and found[1] in _ROUTINES
+
+
 def lapack_call(target: str, operation: Operation, emitter: Emitter) -> Sequence[Value] | None:
     """What a call of JAX's LAPACK gives; None for any other."""
     found = _ROUTINE.fullmatch(target)
-    if found is None or found[1] not in _ROUTINES:
+    if found is None or not is_lapack(target):
         return None
     function, operands, options = _ROUTINES[found[1]]
     return _called(operation, emitter, _LAPACK, function, operands, **options(_Letters(operation)))
