@@ -350,6 +350,8 @@ class Sweep:
     """The maximum m that the sums are stabilised by, reduced in the first stage."""
     chosen: Scalar | None = None
     """Whether any p of a row is not zero by choice (c above), reduced in the second stage. None: there is no choice."""
+    is_part: bool = False
+    """Whether the axis is a part of a longer one. Where all x of a row are -inf, its weights are exp(x - 0): zero."""
 
     @property
     def steps(self) -> range:

@@ -186,7 +186,7 @@ SPLITS = {f"{name}_split": name for name in SPLIT}
 OLD = {f"{name}_old": name for name in ("plain", "f16")}
 
 
-QUICK_SPLITS = ("one_row_split", "f16_split", "masked_split", "dropout_split", "with_statistics_split")
+QUICK_SPLITS = ("one_row_split", "f16_split", "causal_special_split", "dropout_split", "with_statistics_split")
 
 
 def is_exhaustive(name: str) -> bool:

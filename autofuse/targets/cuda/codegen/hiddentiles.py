@@ -79,7 +79,13 @@ def hidden_tiles(phase: Phase, steps: RowGroup) -> Hidden | None:
 def _keeps_nothing_else(first: Stage, second: Stage, sweep: Sweep) -> bool:
     """Whether the maximum, sums of weights and weights are all that a tile leaves behind."""
     reduced = [s.result for s in first.body if isinstance(s, Reduce)]
-    mapped = {s.opcode for s in second.body if isinstance(s, Map)}
+    alike = {sweep.maximum, *(s.result for s in second.body if isinstance(s, Constant))}
+    mapped: set[str] = set()
+    for statement in second.body:
+        if isinstance(statement, Map) and alike.issuperset(statement.operands):
+            alike.add(statement.result)  # of the maximum alone
+        elif isinstance(statement, Map):
+            mapped.add(statement.opcode)
     return reduced == [sweep.maximum] and mapped <= _PLAIN
 
 

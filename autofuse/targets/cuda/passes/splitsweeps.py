@@ -8,8 +8,9 @@
                                                  stage (j): out[j] = sum over p, in order, of o[p][j] w[p], scaled by it
 
 Attention of few queries over many keys is cut so (Dao and others 2023, "Flash-Decoding"). Where the parts are not
-alike the last one is shorter, and a phase of its own. A part of which all is -inf counts for nothing, unless all parts
-are so: then the row is NaN, as it is in one sweep. A part of which nothing was chosen counts for nothing either.
+alike the last one is shorter, and a phase of its own. A part of which all is -inf has weights of zero, times which an
+infinity among its values is NaN. If all parts are so the row is NaN, as it is in one sweep. A part of which nothing was
+chosen counts for nothing.
 """
 
 from __future__ import annotations
@@ -132,10 +133,27 @@ class _Splitter:
         )
         slot = place * self.points + self._point()
         kept = tuple(Store(self.held[reduce.result], slot, reduce.result) for reduce in self.reduces)
-        stages = (*(self._walk(stage, start, extent) for stage in self.stages[:2]), Stage((), kept, None))
+        maximum, weights = (self._walk(stage, start, extent) for stage in self.stages[:2])
+        stages = (maximum, self._held(weights), Stage((), kept, None))
         steps = (scores, RowGroup(stages), product, RowGroup((self._stored(slot),)))
         before = [symbol for symbol in self.phase.grid if symbol != self.block.symbol]
-        return replace(self.phase, grid=(*before, part, self.block.symbol), steps=steps)
+        sweep = replace(self.sweep, is_part=True)
+        return replace(self.phase, grid=(*before, part, self.block.symbol), steps=steps, sweep=sweep)
+
+    def _held(self, stage: Stage) -> Stage:
+        """The weights of a part: 0 is subtracted where all is -inf."""
+        maximum = self._maximum
+        body: list[Statement] = []
+        none = self._map(body, BOOL, "eq", maximum.result, self._constant(body, maximum.dtype, -math.inf))
+        zero = self._constant(body, maximum.dtype, 0.0)
+        held = self._map(body, maximum.dtype, "select", none, zero, maximum.result)
+        known = {maximum.result: held}
+        return replace(stage, body=(*body, *(_reading(statement, known) for statement in stage.body)))
+
+    @property
+    def _maximum(self) -> Reduce:
+        """What the sums are stabilised by."""
+        return next(reduce for reduce in self.reduces if reduce.result == self.sweep.maximum)
 
     def _walk(self, stage: Stage, start: Affine, extent: int) -> Stage:
         """A stage over the elements of a part."""
@@ -162,12 +180,12 @@ class _Splitter:
     def _combined(self) -> Phase:
         """What rows are, of what their parts are."""
         walk = Symbol("piece", self.parts)
-        maximum = next(reduce for reduce in self.reduces if reduce.result == self.sweep.maximum)
+        maximum = self._maximum
         others = [reduce for reduce in self.reduces if reduce is not maximum]
         weighed = {s.result for s in self.stages[1].body if isinstance(s, Reduce)} - {self.sweep.chosen}
         scratch = TensorType((self.parts,), F32 if maximum.dtype.bits < F32.bits else maximum.dtype)
         weights = self._add("weight", scratch, Space.SCRATCH)
-        used = self._add("used", TensorType((self.parts,), BOOL), Space.SCRATCH)
+        used = None if self.sweep.chosen is None else self._add("used", TensorType((self.parts,), BOOL), Space.SCRATCH)
         first = self._part(maximum, walk)
         stages = [
             Stage((walk,), (first, replace(maximum, operand=first.result)), walk),
@@ -198,14 +216,12 @@ class _Splitter:
     def _as(self, body: list[Statement], value: Scalar, dtype: DType, wanted: DType) -> Scalar:
         return value if dtype == wanted else self._map(body, wanted, "convert", value)
 
-    def _weighed(self, walk: Symbol, maximum: Reduce, sums: Sequence[Reduce], weights: str, used: str) -> Stage:
+    def _weighed(self, walk: Symbol, maximum: Reduce, sums: Sequence[Reduce], weights: str, used: str | None) -> Stage:
         """What a part weighs, whether it counts, and the sums that follow the maximum."""
         body: list[Statement] = []
         top = self._part(maximum, walk)
         body.append(top)
         kind = self.buffers[weights].type.dtype
-        none = self._map(body, BOOL, "eq", top.result, self._constant(body, maximum.dtype, -math.inf))
-        counts = self._map(body, BOOL, "not", none)
         both = [self._as(body, one, maximum.dtype, kind) for one in (top.result, maximum.result)]
         weight = self._map(body, kind, "exp", self._map(body, kind, "subtract", *both))
         same = self._map(body, BOOL, "eq", top.result, maximum.result)  # infinite, too
@@ -214,14 +230,12 @@ class _Splitter:
             part = self._part(total, walk)
             body.append(part)
             scaled = self._map(body, total.dtype, "multiply", part.result, self._as(body, weight, kind, total.dtype))
-            zero = self._constant(body, total.dtype, 0.0)
-            body.append(replace(total, operand=self._map(body, total.dtype, "select", none, zero, scaled)))
-        if self.sweep.chosen is not None:
-            chosen = self._part(next(r for r in self.reduces if r.result == self.sweep.chosen), walk)
-            body.append(chosen)
-            counts = self._map(body, BOOL, "and", counts, chosen.result)
+            body.append(replace(total, operand=scaled))
         place = index.of(walk)
-        body += [Store(weights, place, weight), Store(used, place, counts)]
+        body.append(Store(weights, place, weight))
+        if used is not None:
+            chosen = self._part(next(r for r in self.reduces if r.result == self.sweep.chosen), walk)
+            body += [chosen, Store(used, place, chosen.result)]
         return Stage((walk,), tuple(body), walk)
 
     def _plain(self, walk: Symbol, reduces: Sequence[Reduce]) -> Iterator[Stage]:
@@ -263,7 +277,7 @@ class _Splitter:
             body.append(made)
         return body, alone
 
-    def _outcome(self, alone: Mapping[str, str], weights: str, used: str, empty: str) -> Stage:
+    def _outcome(self, alone: Mapping[str, str], weights: str, used: str | None, empty: str) -> Stage:
         """The product of a row: the parts that count, in order, and what was made of that."""
         (walk,) = self.result.symbols
         body: list[Statement] = []
@@ -271,15 +285,17 @@ class _Splitter:
         total = self._constant(body, dtype, 0.0)
         zero = total
         for part in range(self.parts):
-            weight, counts, value = self._fresh(), self._fresh(), self._fresh()
+            weight, value = self._fresh(), self._fresh()
             slot = (Affine(part * self.points) + self._point()) * self.product.columns + index.of(walk)
             body += [
                 Load(weight, kind, weights, Affine(part)),
-                Load(counts, BOOL, used, Affine(part)),
                 Load(value, dtype, self.made, slot),
             ]
             scaled = self._map(body, dtype, "multiply", value, self._as(body, weight, kind, dtype))
-            total = self._map(body, dtype, "add", total, self._map(body, dtype, "select", counts, scaled, zero))
+            if used is not None:
+                body.append(Load(self._fresh(), BOOL, used, Affine(part)))
+                scaled = self._map(body, dtype, "select", self.next - 1, scaled, zero)
+            total = self._map(body, dtype, "add", total, scaled)
         lost = self._fresh()
         body.append(Load(lost, BOOL, empty, Affine()))
         total = self._map(body, dtype, "select", lost, self._constant(body, dtype, math.nan), total)
