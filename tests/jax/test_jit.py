@@ -39,8 +39,8 @@ def test_numpy_arrays_and_numbers_are_taken():
     close(function(np.ones(3, np.float32), 2, shift=0.5), np.full(3, 2.5, np.float32))
 
 
-DTYPES = ["bool", "bfloat16"]
-MORE_DTYPES = ["int8", "uint8", "int32", "uint32", "float16", "float32"]
+DTYPES = ["bfloat16"]
+MORE_DTYPES = ["bool", "int8", "uint8", "int32", "uint32", "float16", "float32"]
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE_DTYPES)])
@@ -202,7 +202,7 @@ def test_threads_call_at_once():
     wrong = []
 
     def work(number):
-        for _ in range(20):
+        for _ in range(8):
             if not np.array_equal(np.asarray(function(inputs[number])), wanted[number]):
                 wrong.append(number)
 
