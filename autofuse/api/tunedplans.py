@@ -146,14 +146,18 @@ def _tuned(
                 tuner = Tuner(context, bench, place.identity, budget, seed, report)
                 return tuner.measured_plan() if fixed is None else tuner.fixed_plan(fixed)
 
+        regions = drive(context, fixed or Analytical(), DEADLINE_S)
+
+        def tune_whole(context: Context, bench: Bench, budget: Budget) -> PlanDocument:
+            return tune_one(context, bench, tune_regions(context, regions, arrays, budget, tune_inside))
+
         try:
-            regions = drive(context, fixed or Analytical(), DEADLINE_S)
-            budget = tune_regions(context, regions, arrays, budget, tune_inside)
-            if varies:
+            if varies:  # graphs are compared by the model's prices, so none is tuned before
                 start = monotonic()
                 context = replace(context, deadline_s=budget.solve_s(context.deadline_s))
                 variants = price_variants(context, 2 * budget.enumeration_s)
-                return tune_variants(variants, tune_one, bench_for, budget.without(monotonic() - start), seed)
+                return tune_variants(variants, tune_whole, bench_for, budget.without(monotonic() - start), seed)
+            budget = tune_regions(context, regions, arrays, budget, tune_inside)
             with bench_for(context) as bench:
                 return tune_one(context, bench, budget)
         except KeyboardInterrupt:

@@ -79,6 +79,12 @@ class KernelPrices:
         is_call = isinstance(candidate.program, OpaqueProgram)
         return self.regions is not None and is_call and control_node(candidate.kernel) is not None
 
+    def forget_driven(self, candidates: Iterable[Candidate]) -> None:
+        """Price loops and branches that are no kernel anew when they are next asked for: their plans have changed."""
+        for candidate in candidates:
+            if self.is_driven(candidate):
+                self._prices.pop(candidate.digest, None)
+
     def compile(self, candidates: Iterable[Candidate]) -> bool:
         """Have classes compiled that were not yet, and price them by what that told; whether a price changed."""
         fresh = {c.digest: c for c in candidates if c.digest not in self._compiled}

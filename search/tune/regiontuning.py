@@ -65,6 +65,7 @@ def tune_regions(
         except (MeasureError, SearchError):
             continue
         regions.keep(node, number, document)
+    context.kernels.prices.forget_driven(context.space.candidates)
     left = budget.without(monotonic() - start, begun=False)
     if left.max_trials is None:
         return left

@@ -93,3 +93,14 @@ def test_a_program_without_such_loops_keeps_its_budget() -> None:
     budget, tuned = Budget(100.0, 40), Tuned()
     assert tune_regions(context, drive(context, Analytical(), None), [U], budget, tuned) is budget
     assert tuned.budgets == []
+
+
+def test_what_was_priced_before_is_priced_anew() -> None:
+    context = context_of(clean(af.trace(looped, U, W)), target=find_target("cpu"))
+    regions = drive(context, Analytical(), None)
+    driven = [candidate for candidate in context.space.candidates if context.kernels.prices.is_driven(candidate)]
+    before = {candidate.digest: context.prices(context.space)[candidate.digest].predicted_us for candidate in driven}
+    tune_regions(context, regions, [U, W], Budget(100.0, 40), Tuned())
+    after = context.prices(context.space)
+    assert driven
+    assert all(after[digest].predicted_us != us for digest, us in before.items())
