@@ -1,6 +1,7 @@
-"""Library kernels that code is generated for: they call nothing, though nothing is fused with them.
+"""Scatters and sorts that code is generated for: they call nothing, and may compute what they read.
 
-What they read, they read through views: where an element lies in a buffer, or which number it is, is a `Source`.
+Nothing else is fused with them: their results are written. Where an element that is only seen through views lies in a
+buffer, or which number it is, is a `Source`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,72 @@ import numpy as np
 
 from autofuse.errors import BackendError
 from autofuse.fusion.candidate import is_inlined, is_view
+from autofuse.fusion.prologues import is_prologue, takes_prologues
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.index import Affine
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
 from autofuse.lazydataclass import dataclass
 
+_SHORT_ROW, _SOON_DONE = 64, 1 << 14
+"""Elements of rows, and of all of them."""
+_MOST_ROW = 1 << 32
+"""The number of an element of a row has 32 bits."""
+
 
 def scatter_in(graph: Graph) -> Node | None:
     """The node of a graph that is one scatter, of views of inputs and of repeated numbers; None for any other graph."""
+    node = coded_in(graph)
+    computes = sum(role_of(other).computes for other in graph.nodes if not is_inlined(other))
+    return node if node is not None and role_of(node) is Role.SCATTER and computes == 1 else None
+
+
+def coded_in(graph: Graph) -> Node | None:
+    """The scatter or sort of a graph that is one, of inputs and of what elementwise work or moves make of them.
+
+    None for any other graph, and where more is asked for than its results.
+    """
     real = [node for node in graph.nodes if not (is_view(node) or is_inlined(node))]
-    return real[0] if len(real) == 1 and role_of(real[0]) is Role.SCATTER and graph.outputs == real[0].outputs else None
+    found = [node for node in real if takes_prologues(node)]
+    if len(found) != 1 or not set(graph.outputs) <= set(found[0].outputs):
+        return None
+    if role_of(found[0]) is Role.SORT and found[0].inputs[0].type.shape[found[0].attrs["dimension"]] >= _MOST_ROW:
+        return None
+    return found[0] if all(node is found[0] or is_prologue(node) for node in real) else None
+
+
+def why_not_coded(graph: Graph) -> str | None:
+    """Why a scatter or sort cannot be one kernel with the other nodes of a graph; None if it can be."""
+    node = next((node for node in graph.nodes if takes_prologues(node)), None)
+    if node is None:
+        return "nothing here is a scatter or a sort"
+    if coded_in(graph) is None:
+        return f"{node.op} %{node.name} can be one kernel with what it reads alone, if that is elementwise"
+    if role_of(node) is Role.SCATTER and not _is_viewed(graph, node.inputs[0]):
+        return f"scatter %{node.name} updates %{node.inputs[0].name}, which another kernel has to write first"
+    return None
+
+
+def is_numpys(graph: Graph, node: Node) -> bool:
+    """Whether NumPy sorts faster than code on one core after another: long rows, whose equal keys come in any order.
+
+    Its sorts of 32 and 64 bits are vectorised. Many that are short, or one that is soon done, are not worth the call.
+    """
+    keys = node.inputs[0].type
+    extent, is_alone = keys.shape[node.attrs["dimension"]], graph.outputs == node.outputs[:1]
+    is_free = not node.attrs["stable"] or (is_alone and keys.dtype.is_integer)
+    is_long = extent > _SHORT_ROW and keys.size >= _SOON_DONE
+    return is_free and is_long and (keys.dtype.bits == 64 or (keys.dtype.bits == 32 and is_alone))
+
+
+def _is_viewed(graph: Graph, value: Value) -> bool:
+    """Whether a value is an input, seen through views, or a repeated number."""
+    node = graph.producers.get(value)
+    while node is not None and is_view(node):
+        node = graph.producers.get(node.inputs[0])
+    return node is None or is_inlined(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +124,3 @@ def source_of(graph: Graph, value: Value, at: tuple[Affine, ...]) -> Source:
         raise BackendError(f"%{value.name} is made by {node.op}, which is no view; a library kernel computes nothing")
     (piece,) = index_op(node).access([node.inputs[0].type], value.type, node.attrs, at)
     return source_of(graph, node.inputs[0], piece.index)
-
-
-def has_lanes(source: Source, symbol: Symbol) -> bool:
-    """Whether elements along `symbol` are neighbours in memory, or all the same."""
-    match source:
-        case Fixed():
-            return True
-        case Stored(offset=value) if follows(value, symbol):
-            return True
-        case Stored(offset=value) | Counted(value=value):
-            return symbol not in index.symbols_of(value)
-
-
-def follows(offset: Affine, symbol: Symbol) -> bool:
-    """Whether steps along `symbol` are steps of one element."""
-    rest = offset - index.of(symbol)
-    return symbol not in index.symbols_of(rest)

@@ -13,7 +13,7 @@ from autofuse.fusion.domain import Domain, choose_domain, is_contraction, is_opa
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.fusion.regionprograms import why_opaque
 from autofuse.ir import index
-from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Symbol
 from autofuse.ir.oprecord import ElementwiseOp, Role
 from autofuse.ir.optable import lookup, role_of
@@ -23,6 +23,7 @@ from autofuse.lower.contraction import ContractionBuilder, Pack
 from autofuse.lower.decisions import LOWERING, Decisions
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.finish import finish_phase
+from autofuse.lower.opaquekernels import opaque_program
 from autofuse.lower.overlapped import TileShape, kept_values, tiled_phase
 from autofuse.lower.overwriting import Overwriting, overwritings, stored_where_new, without_updates
 from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft, StageDraft
@@ -87,6 +88,11 @@ class Limits:
     fusion atom. More take time, and differ by less than the target's model can tell."""
     most_together: int = 128
     """Most kernels that are planned to run at the same time; more are as well served by two groups."""
+    sorts: bool = False
+    """Whether the target has code for sorts, but for those that are faster by NumPy; else they are calls of a library.
+    Scatters are code on all targets."""
+    prologues: bool = False
+    """Whether its code for scatters and sorts computes what these read, where that is elementwise work."""
     iteration_us: float | None = None
     """What the target's driver takes for an iteration of a loop whose body is kernels, beside these. None: it runs no
     such loops, and those that are no kernel are the interpreter's."""
@@ -136,13 +142,13 @@ def _changing_blocks(candidate: KernelCandidate, schedule: Schedule, name: str, 
 def _whole(candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits) -> TileProgram | OpaqueProgram:
     domain = choose_domain(candidate)
     if domain is None:
-        return _opaque(candidate, name, why_opaque(candidate))
+        return opaque_program(candidate, name, why_opaque(candidate), limits)
     try:
         return _lowered(candidate, domain, schedule, name, limits)
     except LegalityError as refused:
         if [node for node in candidate.nodes if role_of(node).computes] != [*filter(is_loop, candidate.nodes)][:1]:
             raise
-        return _opaque(candidate, name, str(refused))  # a loop alone can always be run iteration by iteration
+        return opaque_program(candidate, name, str(refused), limits)  # a loop alone can be run step by step
 
 
 _NO_LOOPS = Domain(Dimensions((), ()), (), (), ())
@@ -441,13 +447,3 @@ def _topmost(stage: StageDraft, known: Mapping[Instance, StageDraft]) -> Iterato
 
 def _scratch_bytes(buffers: BufferTable) -> int:
     return sum(buffer.type.nbytes for buffer in buffers.all if buffer.space is Space.SCRATCH)
-
-
-def _opaque(candidate: KernelCandidate, name: str, reason: str) -> OpaqueProgram:
-    table = BufferTable()
-    for value in candidate.inputs:
-        table.add_value(value, Space.INPUT)
-    for value in candidate.outputs:
-        table.add_value(value, Space.OUTPUT)
-    graph = Graph(name, candidate.inputs, candidate.nodes, candidate.outputs)
-    return OpaqueProgram(name, graph, tuple(table.all), reason)

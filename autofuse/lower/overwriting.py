@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from autofuse.fusion.candidate import KernelCandidate, part_of
 from autofuse.fusion.domain import is_contraction
 from autofuse.ir.graph import Value
+from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.dynamic import overwrites
+from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.librarykernels import scatter_in
+from autofuse.lower.librarykernels import coded_in
 from autofuse.lower.rewrite import operands
 from autofuse.lower.tile import (
     Dot,
@@ -154,11 +156,13 @@ def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target
 def _scatters_into(program: OpaqueProgram, source: str, target: str) -> bool:
     """Whether `target` is a scatter into `source`, which the kernel reads for nothing else."""
     graph = program.graph
-    node = scatter_in(graph)
+    node = coded_in(graph)
     held = [buffer.name for buffer in program.buffers if buffer.space is not Space.WORKSPACE]
     values = dict(zip(held, (*graph.inputs, *graph.outputs), strict=True))
     reads = [value for reader in graph.nodes for value in graph.reads(reader)].count(values[source])
-    return node is not None and values[target] in node.outputs and node.inputs[0] is values[source] and reads == 1
+    if node is None or role_of(node) is not Role.SCATTER:
+        return False
+    return values[target] in node.outputs and node.inputs[0] is values[source] and reads == 1
 
 
 def _accesses(stage: Stage, *buffers: str) -> list[Load | Store]:

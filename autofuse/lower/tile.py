@@ -404,9 +404,9 @@ class TileProgram:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueProgram:
-    """A kernel that is one call into the interpreter's library (sort, scatter, a custom call), or a loop or a branch.
+    """A kernel around what no stage computes: a sort, a scatter, a custom call, a loop or a branch.
 
-    Targets may have code for one.
+    It is a call of a library, unless the target has code for it.
     """
 
     name: str
@@ -416,6 +416,10 @@ class OpaqueProgram:
     """INPUT buffers, then OUTPUT buffers, then the WORKSPACE of code that a target has for it."""
     reason: str = ""
     """Why a loop or a branch is no generated code, for people; empty for ops that never are."""
+    is_coded: bool = False
+    """Whether the target has code for it: a scatter or a sort, with what it reads where that is elementwise work."""
+    workers: int = 1
+    """Among how many that code is shared, where more would only walk the same indices again."""
 
 
 LoweredProgram = TileProgram | OpaqueProgram

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
+from autofuse.lower.librarykernels import coded_in
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     ArgReduce,
@@ -50,6 +51,8 @@ def loop_lines(program: TileProgram | OpaqueProgram) -> list[str]:
     """The loop structure without statements, a line per phase: grid, row block, and the steps' loops."""
     if isinstance(program, OpaqueProgram):
         is_control = any(role_of(node).is_control for node in program.graph.nodes)
+        if program.is_coded:
+            return [_coded_line(program)]
         return ["left to the interpreter" if is_control else "one call into the interpreter's library"]
     lines: list[str] = []
     for number, launch in enumerate(program.launches):
@@ -58,12 +61,19 @@ def loop_lines(program: TileProgram | OpaqueProgram) -> list[str]:
     return lines
 
 
+def _coded_line(program: OpaqueProgram) -> str:
+    node = coded_in(program.graph)
+    assert node is not None
+    inside = [other.op for other in program.graph.nodes if other is not node and role_of(other).computes]
+    return f"{node.op} by loops of its own" + (f", which compute {', '.join(inside)}" if inside else "")
+
+
 def _program_lines(program: TileProgram | OpaqueProgram) -> Iterator[str]:
     yield f"kernel {program.name}"
     for buffer in program.buffers:
         yield f"  {buffer.space.value} {buffer.name}: {buffer.type}"
     if isinstance(program, OpaqueProgram):
-        yield f"  call {', '.join(node.op for node in program.graph.nodes)}"
+        yield f"  {'code' if program.is_coded else 'call'} {', '.join(node.op for node in program.graph.nodes)}"
         return
     yield f"  schedule {_schedule(program.schedule)}"
     for number, launch in enumerate(program.launches):

@@ -10,7 +10,6 @@ from autofuse.fusion.regionprograms import RegionProgram, region_programs
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.librarykernels import scatter_in
 from autofuse.lower.lowering import Limits, lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
@@ -130,7 +129,7 @@ def groups_of(kernels: Sequence[LoweredKernel]) -> list[int]:
 
 def is_generated(program: TileProgram | OpaqueProgram) -> bool:
     """Whether a kernel is generated code; else it is a call of the interpreter."""
-    return isinstance(program, TileProgram) or scatter_in(program.graph) is not None
+    return isinstance(program, TileProgram) or program.is_coded
 
 
 def _runs_beside(kernel: LoweredKernel, before: LoweredKernel, made: set[Value]) -> bool:

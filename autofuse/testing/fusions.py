@@ -23,7 +23,15 @@ from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.passes.prepare import CpuPasses
 
 Array = NDArray[Any]
-LIMITS = Limits(256 << 10, 2, tile_columns=True, decisions=CPU_DECISIONS, passes=CpuPasses(host_machine().vector_bits))
+LIMITS = Limits(
+    256 << 10,
+    2,
+    tile_columns=True,
+    decisions=CPU_DECISIONS,
+    passes=CpuPasses(host_machine().vector_bits),
+    sorts=True,
+    prologues=True,
+)
 """Of no machine in particular, so that tests lower the same everywhere."""
 
 

@@ -112,7 +112,13 @@ def test_row_blocks_dots_and_launches() -> None:
 
 
 def test_calls_into_the_library() -> None:
-    plan = af.compile(np.sort, af.spec("f32[5]"))
+    plan = af.compile(np.sort, af.spec("f32[20000]"))
     text = print_program(plan.lowered[0].program)
     assert "call sort" in text
     assert loop_lines(plan.lowered[0].program) == ["one call into the interpreter's library"]
+
+
+def test_code_of_a_sort_and_what_it_computes() -> None:
+    plan = af.compile(lambda x: np.sort(np.negative(x)), af.spec("f32[5]"))
+    assert "code negate, sort" in print_program(plan.lowered[0].program)
+    assert loop_lines(plan.lowered[0].program) == ["sort by loops of its own, which compute negate"]

@@ -8,6 +8,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autofuse.ir.digest import digest
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+from autofuse.lower.librarykernels import coded_in
 from autofuse.lower.tile import Dot, OpaqueProgram, TileProgram
 from autofuse.runtime.planlowering import canonical, is_generated
 from autofuse.targets.cpu.machine import Machine
@@ -68,6 +71,11 @@ class KernelCodes:
 
 def _generated(program: TileProgram | OpaqueProgram, machine: Machine) -> KernelCode:
     if isinstance(program, OpaqueProgram):
+        node = coded_in(program.graph)
+        if node is not None and role_of(node) is Role.SORT:
+            from autofuse.targets.cpu.codegen.sortkernel import generate_sort
+
+            return generate_sort(program, machine)
         from autofuse.targets.cpu.codegen.scatterkernel import generate_scatter
 
         return generate_scatter(program, machine)
@@ -78,7 +86,9 @@ def _generated(program: TileProgram | OpaqueProgram, machine: Machine) -> Kernel
 
 def _shared(program: TileProgram | OpaqueProgram) -> TileProgram | str:
     """What is equal for kernels that can share code."""
-    return digest(program.graph) if isinstance(program, OpaqueProgram) else canonical(program)
+    if isinstance(program, OpaqueProgram):
+        return f"{digest(program.graph)} {program.workers}"
+    return canonical(program)
 
 
 def _code_size(program: TileProgram | OpaqueProgram) -> int:

@@ -72,6 +72,8 @@ class CpuTarget:
             decisions=cpu_decisions(self.device.vector_bits),
             passes=CpuPasses(self.device.vector_bits),
             classes_a_kind=_CLASSES_A_KIND,
+            sorts=True,
+            prologues=True,
             iteration_us=_ITERATION_US,
             overwrites=True,
         )

@@ -4,15 +4,22 @@ import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.errors import LegalityError
 from autofuse.ir import dtypes
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.types import TensorType, of_array
+from autofuse.lazydataclass import replace
+from autofuse.lower.librarykernels import coded_in
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import Schedule
+from autofuse.runtime.planlowering import is_generated
+from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops
 from autofuse.targets.cpu.executable import build_executable
-from autofuse.testing.fusions import LIMITS, run_executable
+from autofuse.testing.fusions import LIMITS, kernel_inputs, run_executable, whole_kernel
 from autofuse.testing.partitions import plan_of, unfused_plan
 from autofuse.testing.sketches import Sketch
-from tests.fixtures.kernelchecks import check_kernel
+from tests.fixtures.kernelchecks import check_kernel, fused, run_native
 
 COMBINERS = ("set", "add", "multiply", "minimum", "maximum")
 ELEMENTS = {
@@ -83,6 +90,155 @@ def test_any_dimension_numbers(seed):
         "combiner": COMBINERS[seed % 5],
     }
     check_scatter(rng.random(shape), indices, rng.random(extents), attrs)
+
+
+# ---- updates and indices that are computed in the loops --------------------------------------------------------------
+
+
+def exact(fn, *arrays):
+    """Check a function whose last operation is a scatter, as one kernel, to the bit; the kernel lowered."""
+    kernel = fused(fn, *arrays)
+    inputs = kernel_inputs(kernel, arrays)
+    program = lower(kernel, Schedule(), "kernel", LIMITS)
+    assert program.is_coded
+    right = interpret(program.graph, *inputs)
+    for result, value in zip(run_native(kernel, inputs), right, strict=True):
+        np.testing.assert_array_equal(result.view(np.uint8), value.view(np.uint8))
+    return program
+
+
+def at(ufunc, x, index, updates):
+    x = x.copy()
+    ufunc.at(x, index, updates)
+    return x
+
+
+def message_passing(out, h, w, source, target):
+    rows = h[np.clip(source, 0, len(h) - 1)] * w[:, None] + h[np.where(target < 0, target + len(h), target)]
+    return at(np.add, out, target, rows)
+
+
+COMPUTED = {
+    "elements": (lambda x, t, w, h: at(np.maximum, x[:, 0], np.abs(t) % len(x), w * w + w)),
+    "joined windows": (lambda x, t, w, h: at(np.add, x.reshape(-1, 3, 11), t, h[t].reshape(-1, 3, 11)[:, ::-1] * 2)),
+    "columns": (lambda x, t, w, h: at(np.subtract, x, (slice(None), t), w * 2)),
+    "a concatenation": (
+        lambda x, t, w, h: at(np.multiply, x, np.concatenate([t, t[::-1]]), np.concatenate([w, w])[:, None])
+    ),
+    "positions": (lambda x, t, w, h: at(np.add, x, (np.arange(w.size) * 7) % len(x), h[t] + np.arange(33))),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8], ids=str)
+@pytest.mark.parametrize("columns", [1, 33, 64])
+def test_messages_are_computed_where_they_are_added(dtype, columns):
+    rng = np.random.default_rng(columns)
+    h, w = (rng.standard_normal((50, columns)) * 9).astype(dtype), (rng.random(170) * 5).astype(dtype)
+    source, target = rng.integers(-3, 55, 170).astype(np.int32), rng.integers(-50, 50, 170)
+    exact(message_passing, h, h, w, source, target)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_is_computed(name):
+    rng = np.random.default_rng(3)
+    x, h = rng.random((90, 33)).astype(np.float32), rng.random((90, 33)).astype(np.float32)
+    exact(COMPUTED[name], x, rng.integers(0, 33, 140), rng.random(140).astype(np.float32), h)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_random_messages(seed):
+    rng = np.random.default_rng(seed)
+    nodes, edges = (int(rng.integers(1, most)) for most in ((60, 300) if seed % 3 else (600, 4000)))
+    columns, dtype = int(rng.choice([1, 3, 8, 16, 33, 64, 100, 257])), rng.choice([np.float32, np.float64, np.int64])
+    h, w = (rng.standard_normal((nodes, columns)) * 9).astype(dtype), (rng.standard_normal(edges) * 3).astype(dtype)
+    source = rng.integers(-3, nodes + 3, edges).astype(rng.choice([np.int32, np.int64]))
+    target = rng.integers(-nodes, nodes, edges)
+    exact(message_passing, np.zeros_like(h), h, w, source, target)
+    exact(lambda x, t, w: at(np.minimum, x[:, 0], np.abs(t) % len(x), w * w + w), h, target, w)
+    cube = rng.standard_normal((nodes, 4, 5)).astype(np.float32)
+    exact(lambda x, t, s: at(np.add, x, t, x[t][::-1] * s[:, None]), cube, target, cube[0, :, 0].copy())
+    exact(lambda x, t: at(np.add, x, (slice(None), t % 4), x[0, 0] * 3), cube, target)
+
+
+def way_of(program):
+    return ScatterLoops(program, coded_in(program.graph), 512).split().way
+
+
+def test_workers_pass_over_the_places_of_others():
+    def updates(x, t, h, w):
+        return at(np.add, x, t, np.sqrt(h[t] * h[t] + 1) / np.sqrt(w[:, None] / (h[t] + 2)))
+
+    rng = np.random.default_rng(4)
+    x, h, w = (rng.random(shape).astype(np.float32) for shape in ((200, 8), (200, 8), 3000))
+    assert way_of(exact(updates, x, rng.integers(0, 200, 3000), h, w)) == "places"
+
+
+SHARED = {
+    "serial": ((9, 8), (20,), 0),
+    "along": ((64, 128), (2000,), 0),
+    "along a part": ((64, 100), (2000,), 0),
+    "along batches": ((9, 5, 40), (9, 700), 1),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_how_workers_share(name):
+    shape, indices, batches = SHARED[name]
+    rng = np.random.default_rng(5)
+    builder = GraphBuilder("shared")
+    x = builder.input(TensorType(shape, dtypes.F32), "x")
+    i = builder.input(TensorType(indices, dtypes.I64), "i")
+    u = builder.input(TensorType((*indices, shape[-1]), dtypes.F32), "u")
+    attrs = {
+        "update_window_dims": (len(indices),),
+        "inserted_window_dims": (batches,),
+        "input_batching_dims": tuple(range(batches)),
+        "scatter_indices_batching_dims": tuple(range(batches)),
+        "scatter_dims_to_operand_dims": (batches,),
+        "index_vector_dim": len(indices),
+        "combiner": "add",
+    }
+    graph = builder.finish([builder.emit("scatter", (x, i, u), **attrs)])
+    kernel = whole_kernel(graph)
+    program = lower(kernel, Schedule(), "kernel", LIMITS)
+    assert way_of(program) == name.split()[0]
+    arrays = [rng.random(shape).astype(np.float32), rng.integers(-2, shape[batches] + 2, indices)]
+    arrays.append(rng.random((*indices, shape[-1])).astype(np.float32))
+    np.testing.assert_array_equal(run_native(kernel, arrays)[0], interpret(graph, *arrays)[0])
+
+
+def test_what_is_not_one_kernel():
+    def updated(x, i, u):
+        return at(np.add, np.sqrt(x), i, u)
+
+    def read_on(x, i, u):
+        return at(np.add, x, i, u) * 2
+
+    arrays = np.ones(9), np.arange(4), np.ones(4)
+    for fn, reason in ((updated, "another kernel has to write first"), (read_on, "opaque call")):
+        with pytest.raises(LegalityError, match=reason):
+            lower(fused(fn, *arrays), Schedule(), "kernel", LIMITS)
+    with pytest.raises(LegalityError, match="opaque call"):
+        lower(
+            fused(lambda x, i, u: at(np.add, x, i, u * 2), *arrays), Schedule(), "k", replace(LIMITS, prologues=False)
+        )
+
+
+def test_a_loop_with_scatters_calls_no_interpreter():
+    def steps(h, source, target):
+        def step(state, _):
+            return at(np.add, np.zeros_like(state), target, np.tanh(state[source]) * np.float32(0.5)), None
+
+        return af.scan(step, h, None, length=5)[0]
+
+    rng = np.random.default_rng(7)
+    h = rng.standard_normal((40, 16)).astype(np.float32)
+    source, target = rng.integers(0, 40, 90), rng.integers(0, 40, 90)
+    plan = af.compile(steps, h, source, target)
+    inner = [kernel for region in plan.lowered[0].regions for kernel in region.kernels]
+    assert all(is_generated(kernel.program) for kernel in inner)
+    np.testing.assert_allclose(plan(h, source, target), steps(h, source, target), rtol=1e-5, atol=1e-6)
 
 
 RNG = np.random.default_rng(1)

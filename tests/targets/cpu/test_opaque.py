@@ -10,12 +10,16 @@ from autofuse.ir.dtypes import I32
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret_into
 from autofuse.ir.types import parse_type
+from autofuse.lazydataclass import replace
 from autofuse.targets.cpu.executable import build_executable
 from autofuse.targets.cpu.native import opaque
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch
+
+CALLED = replace(LIMITS, sorts=False)
+"""Under these a sort is a call of the interpreter."""
 
 
 def sorting(calls=1, size=16):
@@ -64,19 +68,19 @@ def test_a_call_writes_into_the_memory_of_its_results():
 
 
 def test_calls_of_one_signature_share_code():
-    executable = build_executable(sorting(3), LIMITS)
+    executable = build_executable(sorting(3), CALLED)
     assert len(executable.opaque) == 3
     assert len([name for name in executable.native.source() if name.startswith("af_opaque")]) == 1
 
 
 def test_an_empty_operand_is_no_address():
     plan = sorting(size=0)
-    (result,) = build_executable(plan, LIMITS).run([np.empty(0, np.float32)])
+    (result,) = build_executable(plan, CALLED).run([np.empty(0, np.float32)])
     assert result.shape == (0,)
 
 
 def test_an_error_inside_reaches_the_caller_and_the_next_call_is_fine(fails):
-    executable = build_executable(sorting(), LIMITS)
+    executable = build_executable(sorting(), CALLED)
     x = np.arange(16, dtype=np.float32)[::-1].copy()
     fails.append(MemoryError("too large"))
     with pytest.raises(MemoryError, match="too large"):
@@ -90,14 +94,14 @@ def test_an_error_inside_reaches_the_caller_and_the_next_call_is_fine(fails):
 
 
 def test_ctrl_c_inside_reaches_the_caller(fails):
-    executable = build_executable(sorting(), LIMITS)
+    executable = build_executable(sorting(), CALLED)
     fails.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         executable.run([np.zeros(16, np.float32)])
 
 
 def test_of_several_errors_the_first_is_raised_and_none_is_left_over(fails):
-    executable = build_executable(sorting(2), LIMITS)
+    executable = build_executable(sorting(2), CALLED)
     arrays = [np.arange(16, dtype=np.float32)] * 2
     fails += [ValueError("first"), ValueError("second"), ValueError("never")]
     with pytest.raises(ValueError, match="first"):
@@ -115,7 +119,7 @@ def test_threads_get_their_own_results_and_errors(monkeypatch):
         return real(graph, arrays, targets)
 
     monkeypatch.setattr(opaque, "interpret_into", interpret_into)
-    executable = build_executable(sorting(), LIMITS)
+    executable = build_executable(sorting(), CALLED)
 
     def work(seed):
         bad.here = seed % 3 == 0
@@ -138,7 +142,7 @@ def test_a_call_between_small_kernels_of_a_group_still_reports_its_error(fails):
     first = sketch.op("sort", x, dimension=0, descending=False, stable=True, name="first")
     second = sketch.op("sort", y, dimension=0, descending=False, stable=True, name="second")
     graph = sketch.finish([first, second, sketch.op("exp", y, name="third")])
-    executable = build_executable(plan_of(graph, [["first"], ["second"], ["third"]]), LIMITS)
+    executable = build_executable(plan_of(graph, [["first"], ["second"], ["third"]]), CALLED)
     fails.append(ValueError("seen"))
     for _ in range(20):
         with pytest.raises(ValueError, match="seen"):

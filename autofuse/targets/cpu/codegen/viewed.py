@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 from autofuse.ir.dtypes import I64, DType
 from autofuse.ir.graph import Value
-from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.librarykernels import Counted, Fixed, Source, Stored, follows
+from autofuse.lower.librarykernels import Counted, Fixed, Source, Stored
 from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec
-from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_map, emit_splat
+from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,6 @@ class Reader:
                 return position if dtype == I64 else emit_map(self.fn, "convert", (position,), (I64,), dtype, 1)
             case Stored(dtype):
                 return self.load(self.address(source, group), dtype, 1)
-
-    def lanes(self, source: Source, group: Group, symbol: Symbol, lanes: int) -> str:
-        """`lanes` elements that follow each other along `symbol`, which stands for the first; see `has_lanes`."""
-        if isinstance(source, Stored) and follows(source.offset, symbol):
-            return self.load(self.address(source, group), source.dtype, lanes)
-        return emit_splat(self.fn, self.read(source, group), source.dtype, lanes)
 
     def load(self, address: str, dtype: DType, lanes: int) -> str:
         """What lies at an address, as a register holds it."""

@@ -17,6 +17,7 @@ from autofuse.cost_models.features import (
 )
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
+from autofuse.fusion.prologues import is_prologue
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -160,7 +161,34 @@ class _Reader:
 # ---- calls of the interpreter ------------------------------------------------------------------------------------
 
 
+_IN_VECTORS = 32
+"""Elements that are computed in vectors, and by several workers, for one that the interpreter computes."""
+
+
 def _opaque_features(program: OpaqueProgram) -> KernelFeatures:
+    opaque = _coded(program) if _has_prologue(program) else _called(program)
+    touched = {
+        b.name: Touched(b.type.nbytes, 0, 0, 0) if b.space is Space.INPUT else Touched(0, b.type.nbytes, 0, 0)
+        for b in program.buffers
+    }
+    buffers = tuple(_buffer(b, touched) for b in program.buffers)
+    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, 64, False, 1, 0)
+
+
+def _has_prologue(program: OpaqueProgram) -> bool:
+    return program.is_coded and sum(role_of(node).computes for node in program.graph.nodes) > 1
+
+
+def _coded(program: OpaqueProgram) -> OpaqueFeatures:
+    """A scatter or sort that computes what it reads: only the kernel's own operands and results are moved."""
+    alone = _called(program)
+    moved = sum(value.type.nbytes for value in (*program.graph.inputs, *program.graph.outputs))
+    work = [node for node in program.graph.nodes if is_prologue(node) and role_of(node).computes]
+    elements = sum(node.output.type.size for node in work)
+    return OpaqueFeatures(1, moved, alone.sort_steps, alone.scattered, elements // _IN_VECTORS)
+
+
+def _called(program: OpaqueProgram) -> OpaqueFeatures:
     moved = nodes = scattered = elements = 0
     sort_steps = 0.0
     for node, times in _interpreted(program.graph, 1):
@@ -175,13 +203,7 @@ def _opaque_features(program: OpaqueProgram) -> KernelFeatures:
                 scattered += times * node.inputs[-1].type.size
             case _:
                 elements += times * size
-    opaque = OpaqueFeatures(nodes, moved, sort_steps, scattered, elements)
-    touched = {
-        b.name: Touched(b.type.nbytes, 0, 0, 0) if b.space is Space.INPUT else Touched(0, b.type.nbytes, 0, 0)
-        for b in program.buffers
-    }
-    buffers = tuple(_buffer(b, touched) for b in program.buffers)
-    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, 64, False, 1, 0)
+    return OpaqueFeatures(nodes, moved, sort_steps, scattered, elements)
 
 
 def _interpreted(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:

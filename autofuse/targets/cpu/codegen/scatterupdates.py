@@ -1,0 +1,187 @@
+"""The loops of a scatter over its updates, in LLVM IR."""
+
+from __future__ import annotations
+
+from autofuse.ir import index
+from autofuse.ir.index import Symbol
+from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.layers import open_launch
+from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
+from autofuse.targets.cpu.codegen.offsets import pointer, scalar_index
+from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops, Split
+from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Value, counted_loop
+from autofuse.targets.cpu.llvmtext import ModuleText, Vec
+from autofuse.targets.cpu.scalars import emit_combine, emit_load_conversion, emit_store_conversion, emit_tail_mask
+
+_BEYOND = 1 << 62
+"""Unsigned indices from here on are out of bounds, as this is; as signed ones they could come back in."""
+_STRAIGHT = 4
+"""Vectors of a run that are written one after another, without a loop."""
+
+
+class ScatterUpdates:
+    """Writes the launch that combines the updates in."""
+
+    def __init__(self, module: ModuleText, loops: ScatterLoops, split: Split, registers: int) -> None:
+        """`registers`: vector registers of the target."""
+        self.module, self.loops, self.split, self.registers = module, loops, split, registers
+
+    def write(self, symbol: str) -> None:
+        """Append the function."""
+        loops = self.loops
+        self.fn, places = open_launch(self.module, loops.program, symbol)
+        names = [buffer.name for buffer in loops.program.buffers]
+        self.target = places[names[len(loops.program.graph.inputs)]]
+        self.body = Body(self.fn, places, self.registers)
+        if not loops.is_empty:
+            self.share = self._share()
+            group = Group(Lanes(), {}, {}, {})
+            self._layer(group, 0)
+            self._loops(0, group, None)
+        self.fn.ret()
+
+    def _share(self) -> tuple[str, str]:
+        """The positions that the blocks of this call have, of the loop or the places that are shared."""
+        if self.split.way == "serial":
+            return "0", "1"
+        extent = self.split.symbol.extent if self.split.symbol else self.loops.shape[self.split.dimension]
+        start = self.fn.emit(f"mul nuw nsw i64 %begin, {self.split.step}")
+        stop = self.fn.emit(f"mul nuw nsw i64 %end, {self.split.step}")
+        limits = [
+            self.fn.intrinsic("llvm.smin.i64", "i64", [("i64", end), ("i64", str(extent))]) for end in (start, stop)
+        ]
+        return limits[0], limits[1]
+
+    def _bounds(self, symbol: Symbol) -> tuple[str, str]:
+        return self.share if symbol == self.split.symbol else ("0", str(symbol.extent))
+
+    def _layer(self, group: Group, depth: int) -> None:
+        """What is computed inside so many loops; where the index vector becomes known, what that needs first."""
+        self.loops.layers.write(self.body, group, depth, early=True)
+        if depth != self.loops.ready:
+            self.loops.layers.write(self.body, group, depth, early=False)
+
+    def _loops(self, depth: int, group: Group, starts: dict[int, str] | None) -> None:
+        """The loops from number `depth` on; `starts`: the index vector, once it is known."""
+        fn, loops = self.fn, self.loops
+        if starts is None and depth == loops.ready:
+            starts = self._starts(group)
+            outside = fn.label("outside")
+            for d in (d for d in starts if d not in loops.window_of):
+                self._require_inside(starts[d], d, outside)
+            loops.layers.write(self.body, group, depth, early=False)
+            self._loops(depth, group, starts)
+            fn.branch(outside)
+            fn.block(outside)
+        elif depth == len(loops.symbols):
+            self._element(group, starts or {})
+        elif depth == len(loops.symbols) - 1 and loops.is_run:
+            self._run(group, starts or {})
+        else:
+            symbol = loops.symbols[depth]
+            begin, end = self._bounds(symbol)
+            with counted_loop(fn, begin, end, 1, nonempty=symbol != self.split.symbol) as at:
+                inner = group.nested({symbol: Index(at)})
+                self._layer(inner, depth + 1)
+                self._loops(depth + 1, inner, starts)
+
+    def _starts(self, group: Group) -> dict[int, str]:
+        """The index vector as i64, by the operand's dimension."""
+        results = self.loops.elements.results
+        components = (group.values[number] for number in results[: len(self.loops.roles.index_map)])
+        return {d: self._start(v) for d, v in zip(self.loops.roles.index_map, components, strict=True)}
+
+    def _start(self, component: Value) -> str:
+        dtype, name = component.dtype, component.name
+        if dtype.bits < 64:
+            return self.fn.emit(f"{'zext' if dtype.kind == 'uint' else 'sext'} i{dtype.bits} {name} to i64")
+        if dtype.kind == "uint":
+            return self.fn.intrinsic("llvm.umin.i64", "i64", [("i64", name), ("i64", str(_BEYOND))])
+        return name
+
+    def _require_inside(self, position: str, dimension: int, otherwise: str) -> None:
+        """Go on only where a position lies inside the operand, and among the places that are this call's."""
+        fn, inside = self.fn, self.fn.label("inside")
+        extent = str(self.loops.shape[dimension])
+        if self.split.way == "places" and dimension == self.split.dimension:
+            begin, end = self.share
+            position = fn.emit(f"sub i64 {position}, {begin}")
+            extent = fn.emit(f"sub nuw nsw i64 {end}, {begin}")
+        fn.branch_if(fn.emit(f"icmp ult i64 {position}, {extent}"), inside, otherwise)
+        fn.block(inside)
+
+    def _address(self, group: Group, starts: dict[int, str]) -> str:
+        """Of the element that an update meets."""
+        strides, element = index.strides_of(self.loops.shape), self.target.element
+        address = self.target.base
+        for d, start in starts.items():
+            moved = start if strides[d] == 1 else self.fn.emit(f"mul i64 {start}, {strides[d]}")
+            address = self.fn.emit(f"getelementptr {element}, ptr {address}, i64 {moved}")
+        return pointer(self.fn, address, element, self.loops.offset, group, inside=False)
+
+    def _element(self, group: Group, starts: dict[int, str]) -> None:
+        """One update."""
+        fn, loops = self.fn, self.loops
+        skipped = fn.label("skipped")
+        for d in (d for d in starts if d in loops.window_of):
+            within = scalar_index(fn, loops.at[loops.window_of[d]], group)
+            self._require_inside(fn.emit(f"add i64 {starts[d]}, {within}"), d, skipped)
+        self._combine(group, starts)
+        fn.branch(skipped)
+        fn.block(skipped)
+
+    def _run(self, group: Group, starts: dict[int, str]) -> None:
+        """The innermost loop: whole vectors, then what is left under a mask."""
+        fn, lanes, symbol = self.fn, self.loops.lanes, self.loops.symbols[-1]
+        whole = symbol.extent - symbol.extent % lanes
+        begin, end = self._bounds(symbol)
+        if symbol == self.split.symbol:
+            last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", end), ("i64", str(whole))])
+            with counted_loop(fn, begin, last, lanes, nonempty=False) as at:
+                self._vector(group, starts, Index(at), None)
+        elif whole <= _STRAIGHT * lanes:
+            for at in range(0, whole, lanes):
+                self._vector(group, starts, Index("", at), None)
+        else:
+            with counted_loop(fn, begin, str(whole), lanes, nonempty=True) as at:
+                self._vector(group, starts, Index(at), None)
+        if whole == symbol.extent:
+            return
+        if symbol == self.split.symbol:
+            rest, done = fn.label("rest"), fn.label("done")
+            fn.branch_if(fn.emit(f"icmp eq i64 {end}, {symbol.extent}"), rest, done)
+            fn.block(rest)
+            self._vector(group, starts, Index("", whole), self._tail(symbol.extent - whole))
+            fn.branch(done)
+            fn.block(done)
+        else:
+            self._vector(group, starts, Index("", whole), self._tail(symbol.extent - whole))
+
+    def _tail(self, count: int) -> str | None:
+        return emit_tail_mask(self.fn, str(count), self.loops.lanes) if self.loops.lanes > 1 else None
+
+    def _vector(self, group: Group, starts: dict[int, str], at: Index, active: str | None) -> None:
+        loops, symbol = self.loops, self.loops.symbols[-1]
+        lanes = Lanes(loops.lanes, symbol) if loops.lanes > 1 else Lanes()
+        inner = group.nested({symbol: at}, lanes=lanes, active=active)
+        depth = len(loops.symbols)
+        loops.layers.write(self.body, inner, depth, early=False)
+        self._combine(inner, starts)
+
+    def _combine(self, group: Group, starts: dict[int, str]) -> None:
+        """Combine a vector of updates, or one, into the elements that they meet."""
+        fn, loops, dtype, lanes = self.fn, self.loops, self.loops.dtype, group.lanes.count
+        vec, address = Vec(dtype, lanes), self._address(group, starts)
+        value = group.vector(fn, loops.elements.results[-1])
+        if loops.combiner != "set":
+            if group.active is None:
+                loaded = fn.emit(f"load {vec.memory}, ptr {address}, align {dtype.itemsize}")
+            else:
+                loaded = masked_load(fn, vec, address, group.active)
+            old = emit_load_conversion(fn, loaded, dtype, lanes)
+            value = emit_combine(fn, loops.combiner, old, value, dtype, lanes)
+        stored = emit_store_conversion(fn, value, dtype, lanes)
+        if group.active is None:
+            fn.line(f"store {vec.memory} {stored}, ptr {address}, align {dtype.itemsize}")
+        else:
+            masked_store(fn, vec, stored, address, group.active)
