@@ -40,5 +40,36 @@ def lstm_scan(x: Any, w: Any, u: Any, b: Any) -> tuple[Any, Any]:
     return history, c
 
 
-REWRITTEN: dict[str, Callable[..., Any]] = {"lstm_scan": lstm_scan}
-"""Forms that are faster in JAX."""
+def graph_network(nodes: Any, source: Any, target: Any, weight: Any, bias: Any, rounds: int) -> Any:
+    """Updates by `at`, in place of writes."""
+
+    def step(_: Any, state: Any) -> Any:
+        messages = jnp.maximum(state[source] * weight[:, None] + bias, 0.0)
+        return 0.5 * (nodes + jnp.zeros_like(state).at[target].add(messages))
+
+    return jax.lax.fori_loop(0, rounds, step, nodes)
+
+
+def plasma_1d(positions: Any, velocities: Any, cells: int, steps: int) -> tuple[Any, Any]:
+    """Updates by `at`, in place of writes."""
+    share = cells / positions.size
+
+    def step(_: Any, state: Any) -> Any:
+        x, v = state
+        cell = jnp.minimum(x.astype(jnp.int64), cells - 1)
+        right, following = x - cell, (cell + 1) % cells
+        density = jnp.zeros(cells, x.dtype).at[cell].add(1.0 - right).at[following].add(right)
+        field = jnp.cumsum(1.0 - share * density)
+        field = field - field.mean()
+        v = v - 0.05 * ((1.0 - right) * field[cell] + right * field[following])
+        return (x + 0.05 * v) % cells, v
+
+    return jax.lax.fori_loop(0, steps, step, (positions, velocities))
+
+
+REWRITTEN: dict[str, Callable[..., Any]] = {
+    "graph_network": graph_network,
+    "lstm_scan": lstm_scan,
+    "plasma_1d": plasma_1d,
+}
+"""Forms that are faster in JAX, and of programs that write into arrays."""

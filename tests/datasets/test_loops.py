@@ -178,6 +178,30 @@ def test_histogram_bins_is_numpys_histogram() -> None:
     assert_allclose(sums, np.histogram(values, bins, (-3.0, 3.0), weights=weights)[0], rtol=1e-9)
 
 
+def test_graph_network_adds_the_messages_of_each_edge() -> None:
+    (nodes, source, target, weight, bias, rounds), after = result("graph_network")
+    state = nodes.astype(np.float64)
+    for _ in range(rounds):
+        sums = np.zeros_like(state)
+        for edge in range(len(source)):
+            sums[target[edge]] += np.maximum(state[source[edge]] * weight[edge] + bias, 0.0)
+        state = 0.5 * (nodes + sums)
+    assert_allclose(after, state, rtol=1e-4, atol=1e-5)
+
+
+def test_plasma_1d_weighs_with_hats_and_integrates_the_charge() -> None:
+    (x, v, cells, steps), (places, speeds) = result("plasma_1d")
+    hats = np.arange(cells)
+    for _ in range(steps):
+        far = np.abs(x[:, None] - hats)
+        shares = np.maximum(1.0 - np.minimum(far, cells - far), 0.0)
+        assert_allclose(shares.sum(), x.size)
+        field = np.tril(np.ones((cells, cells))) @ (1.0 - shares.sum(0) * cells / x.size)
+        v = v - 0.05 * shares @ (field - field.mean())
+        x = (x + 0.05 * v) % cells
+    assert_allclose((places, speeds), (x, v), rtol=1e-8, atol=1e-8)
+
+
 def test_conv_loops_is_a_correlation() -> None:
     (image, weights, bias), out = result("conv_loops")
     expected = [
