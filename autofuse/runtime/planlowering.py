@@ -193,7 +193,7 @@ def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
             return replace(statement, buffer=names[statement.buffer])
         return statement
 
-    return replace(stage, body=tuple(rename(s) for s in stage.body))
+    return replace(stage, before=tuple(map(rename, stage.before)), body=tuple(map(rename, stage.body)))
 
 
 def may_fail(program: TileProgram | OpaqueProgram) -> bool:

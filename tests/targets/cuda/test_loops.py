@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import autofuse as af
 from autofuse.ir.interpreter import interpret
+from autofuse.lower.rewrite import statements
+from autofuse.lower.tile import Load, Store, TileProgram
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
+from autofuse.runtime.planlowering import canonical
 from autofuse.targets.cuda.gpus import H200
 from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
@@ -46,3 +50,16 @@ def test_random_bodies(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2000, 2100))
 def test_many_random_bodies(seed: int) -> None:
     compare(*random_program(seed), "unfused" if seed % 2 else "analytical")
+
+
+def test_code_is_shared_by_kernels_that_load_before_a_loop() -> None:
+    """In canonical form what stands before a loop is renamed too."""
+
+    def halved(x: Any) -> Any:
+        return af.fori_loop(0, 5, lambda _, v: v * np.float32(0.5), x)
+
+    plan = af.compile(halved, np.ones(64, np.float32), backend="cuda", device="h200", policy="unfused")
+    (program,) = (canonical(kernel.program) for kernel in plan.lowered if isinstance(kernel.program, TileProgram))
+    touched = {s.buffer for p in program.phases() for _, s in statements(p.steps) if isinstance(s, Load | Store)}
+    assert any(stage.before for phase in program.phases() for stage, _ in statements(phase.steps))
+    assert touched == {buffer.name for buffer in program.parameters()}
