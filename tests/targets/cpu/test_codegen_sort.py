@@ -163,7 +163,7 @@ def test_random_sorts(seed):
     axis = int(rng.integers(rank))
     shape = [int(rng.choice([1, 2, 3, 5])) for _ in range(rank)]
     extents = [1, 2, 3, 7, 16, 17, 33, 64, 100, 191, 192, 193, 300]
-    shape[axis] = 5000 if seed % 10 == 0 else int(rng.choice(extents))
+    shape[axis] = 1000 if seed % 10 == 0 else int(rng.choice(extents))  # more in all may be NumPy's
     keys = values(rng, dtypes.ALL[seed % len(dtypes.ALL)], tuple(shape))
     along = [values(rng, dtypes.ALL[int(n)], tuple(shape)) for n in rng.integers(0, len(dtypes.ALL), rng.integers(4))]
     counting = dtypes.I64 if rng.random() < 0.3 else None
