@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.errors import BackendError, SearchError
+from autofuse.errors import BackendError, LeftToNumpyWarning, SearchError
 from autofuse.runtime.memory import plan_regions
 from autofuse.targets.cpu.native import opaque, prepared
 from tests.fixtures.drivenprograms import PROGRAMS, U, W, heat, overwritten, wave
@@ -110,9 +110,13 @@ def test_nothing_is_run_after_a_call_that_fails(monkeypatch: pytest.MonkeyPatch)
 
     real = opaque.interpret_into
     monkeypatch.setattr(opaque, "interpret_into", failing)
-    plan = af.compile(lambda u: af.while_loop(lambda s: s[1] >= 0, lambda s: (np.sort(s[0]), s[1] + 1), (u, 0)), U)
+    square = np.eye(4, dtype=np.float32)
+    with pytest.warns(LeftToNumpyWarning):
+        plan = af.compile(
+            lambda u: af.while_loop(lambda s: s[1] >= 0, lambda s: (np.linalg.inv(s[0]), s[1] + 1), (u, 0)), square
+        )
     with pytest.raises(BackendError, match="the third one"):
-        plan(U)
+        plan(square)
     assert len(called) == 3
 
 
