@@ -99,6 +99,7 @@ def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
     assert (tmp_path / "softmax.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_howto_run(tmp_path: Path) -> None:
     run_page(ROOT / "docs" / "howto.md", tmp_path)
     assert list((tmp_path / "dump").rglob("*.ll"))

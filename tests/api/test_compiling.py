@@ -184,6 +184,7 @@ def test_rules_and_other_policies_keep_the_usual_graph_and_say_so(monkeypatch, o
     assert f"graph variants were not searched: {why}" in plan.document.notes
 
 
+@pytest.mark.slow
 def test_variants_are_tuned_beside_the_usual_graph(monkeypatch):
     monkeypatch.setattr(variants, "CLOSE", 100.0)
     now, given, price = [9.0], [], tunedplans.price_variants

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "experiments" / "before_after"
 MODULES = ("before_after_report", "journal")
@@ -17,6 +19,7 @@ RUN = {
 }
 
 
+@pytest.mark.slow
 def test_a_checkout_equals_itself(tmp_path):
     command = [sys.executable, "experiments/before_after/run.py", "--quick", "--before", ".", "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True)

@@ -99,6 +99,7 @@ def evaluated(study, records, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_the_study_fills_every_table(evaluated):
     text = evaluated.read_text()
     for title in (
@@ -113,6 +114,7 @@ def test_the_study_fills_every_table(evaluated):
     assert evaluated.with_suffix(".png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_study_that_was_stopped_carries_on(study, records, evaluated, tmp_path, capsys):
     out, journal = tmp_path / "eval.md", tmp_path / "eval.jsonl"
     lines = evaluated.with_suffix(".jsonl").read_text().splitlines()
@@ -125,6 +127,7 @@ def test_a_study_that_was_stopped_carries_on(study, records, evaluated, tmp_path
     assert "begun with another settings" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_learned_is_better_where_kernels_are_alike(evaluated):
     found = [json.loads(line) for line in evaluated.with_suffix(".jsonl").read_text().splitlines()]
     held = {r["model"]: r["figures"] for r in found if r.get("split") == "record" and r["share"] == 1.0}

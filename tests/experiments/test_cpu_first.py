@@ -63,6 +63,7 @@ def run_study(folder: Path, *extra: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_report_and_the_same_command_again_measures_nothing(tmp_path: Path) -> None:
     done = run_study(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -222,6 +222,7 @@ def test_it_carries_on_where_it_was_stopped(study: Study, tmp_path: Path, monkey
 
 
 @pytest.mark.usefixtures("short")
+@pytest.mark.slow
 def test_another_folder_carries_on_from_the_file(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = options_of(tmp_path, kernels=1)
     study["run"].collect(options)

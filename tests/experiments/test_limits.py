@@ -43,6 +43,7 @@ def test_failed_measurements_are_named(report: ModuleType) -> None:
     assert "- failed: product [2, 3, 4]: out of memory" in report.render(RUN, [failed], {})
 
 
+@pytest.mark.slow
 def test_a_small_run_measures_once_and_reports(tmp_path: Path) -> None:
     command = [sys.executable, str(STUDY / "run.py"), "--shapes", "small", "--turns", "2", "--out", str(tmp_path)]
     first = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_it_times_calls_and_carries_on(tmp_path):
     command = [sys.executable, "experiments/never_slower/run.py", "--turns", "2", "--out", str(tmp_path)]
     for cases, records in (("isnan", 2), ("isnan,split", 5)):

@@ -84,6 +84,7 @@ def test_failed_searches_are_named(report: ModuleType) -> None:
     assert "- failed: bert 64, whole: stopped after 600 s" in report.render(RUN, [failed])
 
 
+@pytest.mark.slow
 def test_a_small_run_searches_once_and_reports(tmp_path: Path) -> None:
     command = [sys.executable, str(STUDY / "run.py"), "--programs", "bert", "--most", "1", "--segment", "12"]
     command += ["--out", str(tmp_path)]

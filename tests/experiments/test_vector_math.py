@@ -71,6 +71,7 @@ def test_later_records_replace_earlier_ones_and_other_code_does_not_count(study:
     assert "| `exp` | 2 | 8 | 0.700 | `0x1p0` | 2 | 0 | 0 | 0 |" in text
 
 
+@pytest.mark.slow
 def test_a_small_run_reports_and_resumes(tmp_path: Path) -> None:
     arguments = "--functions exp,atan2 --parts widths,sampled,every --chunk-bits 16 --share 32768 --samples 1000"
     command = [

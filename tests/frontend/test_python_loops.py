@@ -69,7 +69,13 @@ def loops(traced: Traced) -> list[str]:
     return within(traced.graph)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+LONG = {"seidel_2d"}
+"""Those that take seconds."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in KERNELS]
+)
 def test_kernels_of_benchmark_suites_trace_unmodified(name: str) -> None:
     kernel = KERNELS[name]
     rolled = agree(kernel.function, *arrays(name), rtol=kernel.rtol)

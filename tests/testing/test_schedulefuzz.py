@@ -33,6 +33,7 @@ def failures_of(cases: Fuzz, seeds: range) -> list[str]:
     return cases.failures[known:]
 
 
+@pytest.mark.slow
 def test_a_hundred_schedules_are_right_or_refused_by_name(cases: Fuzz) -> None:
     assert {kind_and_sort(seed)[0] for seed in range(100)} == set(KINDS)
     assert failures_of(cases, range(100)) == []

@@ -144,6 +144,7 @@ def processes():
 @pytest.mark.parametrize(
     "program", ["random", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "layers"))]
 )
+@pytest.mark.slow
 def test_the_same_records_seed_and_trials_give_the_same_plan_in_every_process(processes, tmp_path, program):
     """From no records, and from those that a killed run has left."""
     options = {"trials": 30, "seed": 5}
