@@ -94,6 +94,7 @@ def run_page(page: Path, folder: Path) -> None:
     assert done.returncode == 0, f"{page.name}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
     run_page(ROOT / "README.md", tmp_path)
     assert (tmp_path / "softmax.json").is_file()

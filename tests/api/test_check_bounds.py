@@ -219,6 +219,7 @@ def test_plans_of_strangers_keep_their_checks_small() -> None:
             verify(replace(document, bounds=bounds))
 
 
+@pytest.mark.slow
 def test_jit_and_the_command_line_take_it(tmp_path: Any, capsys: Any) -> None:
     jitted = af.jit(lambda x, i: x[i] * 2, check_bounds=True)
     assert jitted(X, np.int64(1)) == 4.0

@@ -72,6 +72,7 @@ def test_every_policy_fuses_what_fast_numerics_make(policy):
     np.testing.assert_allclose(plan(X, gain, bias), scaled(X, gain, bias), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_mode_is_in_the_plan_and_in_what_is_measured(tmp_path):
     plan = af.tune(normalise, X, numerics="fast", max_trials=3, progress=False)
     path = plan.save(tmp_path / "normalise.json")

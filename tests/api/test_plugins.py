@@ -181,6 +181,7 @@ def test_the_command_line_takes_them(program, mine, capsys):
     assert f"kept rule: legality '{APART}'" in asked
 
 
+@pytest.mark.slow
 def test_the_command_line_compares_with_them(program, capsys):
     policies = ("--policies", "analytical", "--untuned", "analytical", "--blocks", "6")
     assert main(["compare", program, "--arg", "f32[8,8]", *policies, "--model", "mine:Bytes", "--legality", APART]) == 0

@@ -338,6 +338,7 @@ def test_what_compare_is_asked_for_reaches_its_plans(cli: Any, model: Path, tmp_
     assert not any({"h", "reduce"} <= set(kernel["nodes"]) for kernel in plan["kernels"])
 
 
+@pytest.mark.slow
 def test_compare_goes_on_without_a_policy_that_gives_no_plan(
     cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def check_random_programs(seeds: range) -> None:
                 assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance, err_msg=f"seed {seed}, {policy}")
 
 
+@pytest.mark.slow
 def test_random_programs() -> None:
     check_random_programs(range(1))
 

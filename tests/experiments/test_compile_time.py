@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_it_compiles_and_carries_on(tmp_path):
     command = [sys.executable, "experiments/compile_time/run.py", "--quick", "--out", str(tmp_path)]
     for _ in range(2):

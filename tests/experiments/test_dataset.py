@@ -200,6 +200,7 @@ def test_what_is_planned_is_measured_and_a_second_run_measures_nothing(study: St
 
 
 @pytest.mark.usefixtures("short")
+@pytest.mark.slow
 def test_it_carries_on_where_it_was_stopped(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = options_of(tmp_path, kernels=1)
     own, kept = study["state"].State.add, []

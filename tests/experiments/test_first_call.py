@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_it_measures_both_processes_and_carries_on(tmp_path):
     command = [sys.executable, "experiments/first_call/run.py", "--quick", "--out", str(tmp_path)]
     for _ in range(2):

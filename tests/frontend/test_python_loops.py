@@ -69,7 +69,7 @@ def loops(traced: Traced) -> list[str]:
     return within(traced.graph)
 
 
-LONG = {"seidel_2d"}
+LONG = {"adi", "jacobi_1d", "seidel_2d", "symm"}
 """Those that take seconds."""
 
 

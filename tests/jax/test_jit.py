@@ -195,6 +195,7 @@ def test_empty_arrays_and_scalars():
     close(afj.jit(lambda x: x * 2)(jnp.float32(3)), jnp.float32(6))
 
 
+@pytest.mark.slow
 def test_threads_call_at_once():
     function = afj.jit(lambda x: jnp.cumsum(jnp.sin(x) @ jnp.cos(x).T, axis=0).sum(axis=1))
     inputs = [numbers(seed, 40, 40) for seed in range(4)]

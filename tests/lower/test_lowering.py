@@ -475,6 +475,7 @@ def test_chains_are_lowered_whatever_the_recursion_limit_is():
     assert program == lower(kernel, Schedule(), "k", limits)
 
 
+@pytest.mark.slow
 def test_chains_of_views_gathers_and_reductions_are_lowered_at_any_depth():
     def chain(x, places):
         for _ in range(100):

@@ -34,6 +34,7 @@ def failures_of(campaign: Campaign, seeds: range) -> list[tuple[int, str, str, s
     return tally.failures[known:]
 
 
+@pytest.mark.slow
 def test_two_hundred_changed_plans_are_refused_or_right(campaign: Campaign) -> None:
     assert failures_of(campaign, range(200)) == []
 

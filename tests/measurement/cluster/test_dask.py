@@ -88,6 +88,7 @@ def test_a_device_is_leased_to_one_tuner_at_a_time_and_is_free_when_that_is_gone
     again.release()
 
 
+@pytest.mark.slow
 def test_a_hanging_worker_is_lost(shared, monkeypatch):
     monkeypatch.setattr(leases, "_FREE_S", 30.0)
     held = lease_all(shared, IDENTITY, silent_s=1.5)

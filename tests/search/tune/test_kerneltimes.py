@@ -28,6 +28,7 @@ def test_kernels_that_were_disturbed_the_first_time_are_chosen_all_the_same(name
     assert other.certificate.sum_us == pytest.approx(usual.plan_us(other))
 
 
+@pytest.mark.slow
 def test_kernels_that_fail_the_second_time_are_as_those_that_failed_at_once():
     graph = SMALL["attention"]
     cost = scattered(0.5)

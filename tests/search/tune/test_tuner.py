@@ -232,6 +232,7 @@ print(codec.to_text(codec.encode(plan), None))
 """
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_plan():
     texts = [
         subprocess.run(
