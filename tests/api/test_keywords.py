@@ -89,6 +89,7 @@ def test_a_plan_that_is_ready_takes_names_too(tmp_path):
     np.testing.assert_array_equal(af.load(path)(w=W, x=X), X * W)
 
 
+@pytest.mark.slow
 def test_tuning_takes_arguments_by_name():
     plan = af.tune(blend, X, kwargs={"w": W, "shift": 0.5}, max_trials=3, progress=False)
     np.testing.assert_array_equal(plan(X, W, shift=0.5), blend(X, W, shift=0.5))

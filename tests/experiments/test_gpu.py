@@ -33,6 +33,7 @@ def steps(folder):
     return [record["step"] for record in records if "step" in record]
 
 
+@pytest.mark.slow
 def test_it_runs_on_the_simulated_device_and_carries_on(tmp_path):
     for _ in range(2):
         assert run(tmp_path, *REHEARSED, "--sections", "environment,correct,programs").returncode == 0

@@ -461,6 +461,7 @@ def _deepest(function):
     return down(left)
 
 
+@pytest.mark.slow
 def test_chains_are_lowered_whatever_the_recursion_limit_is():
     def chain(x):
         for _ in range(3000):

@@ -138,6 +138,7 @@ def test_a_logarithm_beside_zero_may_be_anything():
     assert np.isinf(bound).any()
 
 
+@pytest.mark.slow
 def test_bounds_do_not_swallow_deep_graphs():
     """Errors of factors are taken as independent: else twelve products would have multiplied them by 8**12."""
     weights = [normal(64, 64) / np.float32(8) for _ in range(12)]

@@ -175,6 +175,7 @@ def test_python_loops_draw_and_are_loops():
     assert equal_states(with_numpy, own)
 
 
+@pytest.mark.slow
 def test_draws_on_the_simulated_device():
     driver = SimulatedDriver(H200)
     target: Any = SimulatedTarget(H200, driver, "simulated")

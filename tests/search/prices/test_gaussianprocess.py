@@ -56,6 +56,7 @@ def test_without_values_or_columns_there_are_answers():
     assert GaussianProcess.of(COLUMN, COLUMN[:, 0]).predict(np.zeros((0, 1)))[0].shape == (0,)
 
 
+@pytest.mark.slow
 def test_equal_rows_and_many_values_do_not_break_it():
     random = np.random.default_rng(0)
     values = random.normal(2.0, 0.3, 300)
