@@ -14,7 +14,7 @@ from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh
-from autofuse.frontend.ufunc_rules import COMPLEX_RULES, Rule, product_power
+from autofuse.frontend.ufunc_rules import COMPLEX_RULES, RULES, Rule, product_power
 
 
 def _rule(*names: str) -> Any:
@@ -168,28 +168,7 @@ def _clip(x: Term, low: Term, high: Term) -> Term:
     return _minimum(_maximum(x, low), high)
 
 
-def _truth(x: Term) -> Term:
-    return x.to(np.bool_)
-
-
-@_rule("logical_and")
-def _logical_and(x: Term, y: Term) -> Term:
-    return _truth(x) & _truth(y)
-
-
-@_rule("logical_or")
-def _logical_or(x: Term, y: Term) -> Term:
-    return _truth(x) | _truth(y)
-
-
-@_rule("logical_xor")
-def _logical_xor(x: Term, y: Term) -> Term:
-    return _truth(x) ^ _truth(y)
-
-
-@_rule("logical_not")
-def _logical_not(x: Term) -> Term:
-    return ~_truth(x)
+COMPLEX_RULES.update({name: RULES[name] for name in ("logical_and", "logical_or", "logical_xor", "logical_not")})
 
 
 @_rule("isnan")
