@@ -39,7 +39,8 @@ def write_phase(
     body = Body(fn, places, widths.registers, widths.sides)
 
     def emit(statements: Sequence[Statement], group: Group) -> None:
-        body.write(statements, [group], [{}], used_scalars(statements) | {s.result for s in statements})  # type: ignore[union-attr]
+        made = {s.result for s in statements}  # type: ignore[union-attr]  # what is computed here is no effect
+        body.write(statements, [group], [{}], used_scalars(statements) | made)
 
     nest = Nest(body, widths, bounds_of(fn, program, phase, emit))
     if layout.blocks and phase.vectorised is not None:
