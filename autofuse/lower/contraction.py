@@ -123,16 +123,18 @@ class ContractionBuilder:
 
     def _terms(self, node: Node) -> list[Node]:
         """The products that an addition adds up, in the order of its rounding; none if there is anything else."""
-        others: list[Node | None] = []
+        others: list[Node] = []
         total: Node | None = node
         while total is not None and _is_sum(total):
             total, other = self._alone(total.inputs[0]), self._alone(total.inputs[1])
             if not _is_sum(total) and _is_sum(other):
                 total, other = other, total
+            if other is None or role_of(other) is not Role.DOT:
+                return []
             others.append(other)
         terms = [] if total is None else [total]
         for other in reversed(others):
-            if not terms or other is None or role_of(other) is not Role.DOT or not _can_add(terms[-1], other):
+            if not terms or not _can_add(terms[-1], other):
                 return []
             terms.append(other)
         levels = [self.phase.levels[term.output] for term in terms]

@@ -94,8 +94,7 @@ class CoverProgram:
         """Kernels that are known not to run."""
         self.y = {(n, v): self._column(c) for n, p in enumerate(priced) for v, c in p.write_us.items()}
         needed = {v for atom in atoms for v in graph.reads[atom] if self._is_made(v)}
-        last = atoms[-1].number
-        self.outputs = frozenset(v for atom in atoms for v in graph.writes[atom] if leaves(graph, v, last))
+        self.outputs = frozenset(v for atom in atoms for v in graph.writes[atom] if leaves(graph, v, self._inside))
         """What the caller or a later segment needs."""
         self.m = {v: self._column(0.0) for v in graph.value_order(needed | self.outputs)}
         self._writers: dict[Value, list[tuple[int, int]]] = {v: [] for v in self.m}
@@ -106,10 +105,10 @@ class CoverProgram:
 
     def mark(self) -> Hashable:
         """Equal for programs that are the same number by number, whatever atoms and values they are about."""
-        first = self.atoms[0].number
+        place = {rank: n for n, rank in enumerate(sorted(set(self.rank)))}
         number = {value: n for n, value in enumerate(self.m)}
         kernels = tuple(
-            (rank - first, tuple(number[v] for v in reads), tuple(number.get(v, -1) for v in p.candidate.outputs))
+            (place[rank], tuple(number[v] for v in reads), tuple(number.get(v, -1) for v in p.candidate.outputs))
             for rank, reads, p in zip(self.rank, self.reads, self.priced, strict=True)
         )
         outputs = tuple(n for value, n in number.items() if value in self.outputs)

@@ -9,12 +9,11 @@ from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.codesize import MOST_CODE, code_size
 from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import AtomSet, Bounds, Candidate
+from autofuse.search.space.loose import LooseTies, is_large
 from autofuse.search.space.segments import Segment, homes
 
 _Relation = Mapping[FusionAtom, tuple[FusionAtom, ...]]
 
-_TINY_BYTES = 4096
-"""Sharing the loads of a value smaller than this is worth nothing."""
 _FORESIGHT = 1.5
 """How much slower than the ones before a kernel may be lowered and still be done in time."""
 
@@ -39,7 +38,8 @@ class Growth:
         self._siblings: _Relation = _siblings(graph)
         self._absorbed: set[FusionAtom] = set()
         """Atoms that greedy growth from another one took into a large kernel."""
-        self._tiny = {a for a in graph.atoms if all(v.type.nbytes < _TINY_BYTES for v in graph.writes[a])}
+        self._loose = LooseTies(graph)
+        self._tiny = {atom for atom in graph.atoms if not is_large(graph.writes[atom])}
         """Atoms whose results tie nothing together: a scalar that a hundred kernels read joins one of them at most."""
 
     def keep_inside(self, segments: Sequence[Segment]) -> None:
@@ -95,7 +95,7 @@ class Growth:
                 self.leave_out(late=not bound)
                 self._space.unprobed += bound
                 break
-            if self._tried(grown) is not None:
+            if not self._loose.hold(grown) and self._tried(grown) is not None:
                 current = grown
                 step *= 2
             elif step > 1:
@@ -154,14 +154,12 @@ class Growth:
         """The set with one neighbour more, made convex or left as it is, small ones first."""
         open_sets = self._with_one_more(current, first)
         closed = [self._space.atom_graph.closure(atoms) for atoms in open_sets]
-        return sorted(dict.fromkeys((*closed, *open_sets)), key=len)
+        found = dict.fromkeys((*closed, *open_sets))
+        return sorted((atoms for atoms in found if not self._loose.hold(atoms)), key=len)
 
     def _is_open(self, current: AtomSet, first: FusionAtom, seen: Collection[AtomSet]) -> bool:
         """Whether a set would grow to one that was not seen, were there no bounds."""
-        open_sets = self._with_one_more(current, first)
-        if any(atoms not in seen for atoms in open_sets):
-            return True
-        return any(self._space.atom_graph.closure(atoms) not in seen for atoms in open_sets)
+        return any(atoms not in seen for atoms in self._grown(current, first))
 
     def _with_one_more(self, current: AtomSet, first: FusionAtom) -> list[AtomSet]:
         """The set with each of its neighbours; only sets in which `first` is first."""
@@ -194,9 +192,7 @@ def _siblings(graph: AtomGraph) -> _Relation:
     """Atoms that read a value in common which is large enough for sharing its loads to matter."""
     found: dict[FusionAtom, dict[FusionAtom, None]] = {atom: {} for atom in graph.atoms}
     for value, readers in graph.readers.items():
-        if value.type.nbytes < _TINY_BYTES:
-            continue
-        for first, second in _pairs(readers):
+        for first, second in _pairs(readers) if is_large((value,)) else ():
             found[first][second] = None
             found[second][first] = None
     return {atom: tuple(others) for atom, others in found.items()}

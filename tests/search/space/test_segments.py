@@ -13,7 +13,7 @@ from autofuse.search.space import enumeration as space_module
 from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.space.enumeration import enumerated
-from autofuse.search.space.segments import crossing_bytes, cut, structure
+from autofuse.search.space.segments import crossing_bytes, cut, depth_first, structure
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
@@ -28,6 +28,10 @@ LAYER = 5
 
 def numbers(segments):
     return [[atom.number for atom in segment] for segment in segments]
+
+
+def bytes_of(graph):
+    return crossing_bytes(graph, graph.atoms)
 
 
 def chain(length, size=1024):
@@ -56,7 +60,7 @@ def segmented(graph, most):
 
 
 def test_what_crosses_each_position():
-    assert crossing_bytes(waist()) == [0, 4096, 4096, 4, 4096, 4096, 0]
+    assert bytes_of(waist()) == [0, 4096, 4096, 4, 4096, 4096, 0]
 
 
 def test_a_value_crosses_until_its_last_reader():
@@ -64,7 +68,7 @@ def test_a_value_crosses_until_its_last_reader():
     first = sketch.op("exp", sketch.arg("f32[256]"))
     second = sketch.op("tanh", first)
     graph = AtomGraph(sketch.finish([sketch.op("add", sketch.op("sin", second), first)]), contract=False)
-    assert crossing_bytes(graph) == [0, 1024, 2048, 2048, 0]
+    assert bytes_of(graph) == [0, 1024, 2048, 2048, 0]
 
 
 def test_the_cut_is_where_little_crosses():
@@ -99,13 +103,36 @@ def test_segments_are_all_atoms_in_order_and_no_larger_than_allowed(seed):
     graph = AtomGraph(random_graph(np.random.default_rng(seed), 40))
     for most in (1, 2, 3, 5, 8, 13):
         segments = cut(graph, most)
-        assert sum(segments, ()) == graph.atoms
+        joined = sum(segments, ())
+        assert joined in (graph.atoms, depth_first(graph))
+        assert set(joined) == set(graph.atoms)
+        place = {atom: number for number, atom in enumerate(joined)}
+        assert all(place[maker] < place[atom] for atom in joined for maker in graph.predecessors[atom])
         assert len(segments) == 1 or all(max(1, most // 4) <= len(segment) <= most for segment in segments)
 
 
 def test_a_segment_of_nothing_is_refused():
     with pytest.raises(ArgumentError, match="segment=0 must be a positive number of atoms"):
         cut(chain(2), 0)
+
+
+def test_steps_over_many_arrays_are_cut_between_arrays():
+    """As an optimiser is written: each step for all of its arrays before the next one."""
+    sketch = Sketch("optimiser")
+    values = [sketch.arg("f32[1024]", f"x{number}") for number in range(8)]
+    for op in ("exp", "tanh", "sin"):
+        values = [sketch.op(op, value) for value in values]
+    graph = AtomGraph(sketch.finish(values), contract=False)
+    segments = cut(graph, 6)
+    assert numbers(segments) == [
+        [0, 8, 16, 1, 9, 17],
+        [2, 10, 18, 3, 11, 19],
+        [4, 12, 20, 5, 13, 21],
+        [6, 14, 22, 7, 15, 23],
+    ]
+    assert len(set(shapes_of(graph, segments))) == 1
+    parts = Analytical().partition(segmented(graph.graph, 6))
+    assert len(parts.kernels) == 8
 
 
 # ---- equal segments --------------------------------------------------------------------------------------------------
