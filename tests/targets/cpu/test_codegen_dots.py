@@ -46,6 +46,29 @@ def test_every_layout(flags, size):
     check(program("dot", listed, phase([], Dot(out, lhs, rhs, m, n, k, F32))))
 
 
+@pytest.mark.parametrize("narrow", [F32, BF16], ids=str)
+@pytest.mark.parametrize(("rows", "columns", "gap"), [(32, 32, 0), (29, 40, 3), (5, 16, 0)])
+def test_long_products_of_short_rows_read_both_operands_where_they_lie(rows, columns, gap, narrow):
+    """`x.T @ g` over two thousand rows, as gradients of weights are: many rows are on a page. 16 bits are converted."""
+    depth = 2100
+    across, along = rows + gap, columns + gap
+    dot = Dot(Matrix("c", Affine(), columns, 1), Matrix("a", Affine(), 1, across), Matrix("b", Affine(), along, 1),
+              rows, columns, depth, narrow)  # fmt: skip
+    tiling = plan_tiling(dot, narrow, narrow, 512, 32)
+    assert (tiling.copy_left, tiling.pack_right) == (narrow is BF16, narrow is BF16)
+    listed = buffers(f"a={narrow}[{depth * across}] b={narrow}[{depth * along}]", f"c={narrow}[{rows},{columns}]")
+    check(program("dot", listed, phase([], dot)))
+
+
+def test_long_products_of_far_rows_copy_both_operands():
+    depth, step = 2100, 100
+    dot = Dot(Matrix("c", Affine(), 32, 1), Matrix("a", Affine(), 1, step), Matrix("b", Affine(), step, 1),
+              32, 32, depth, F32)  # fmt: skip
+    tiling = plan_tiling(dot, F32, F32, 512, 32)
+    assert tiling.copy_left
+    assert tiling.pack_right
+
+
 def test_a_batch_of_dots_is_the_grid():
     b = Symbol("b", 6)
     dot = Dot(Matrix("z", of(b) * 63, 9, 1), Matrix("x", of(b) * 35, 5, 1), Matrix("y", of(b) * 45, 9, 1), 7, 9, 5, F32)

@@ -23,6 +23,8 @@ NEAR_BYTES = 128 << 10
 """A right operand spread over no more memory than this is read where it lies."""
 DENSE_BYTES = 512 << 10
 """The same where its rows follow one another without a gap, so that no page holds anything else."""
+SHORT_BYTES = 256
+"""Rows of an operand that are no further apart are read where they lie, however many: a page holds sixteen."""
 FEW_STEPS = 16
 """Block of the depth where a right operand is read once, row after row as it lies."""
 _LATENCY = 4.0
@@ -126,8 +128,7 @@ def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers
     lanes = min(max(vector_bits // register_bits(wide), 1), power_of_two_at_least(dot.columns))
     once = dot.rows <= _FEW_ROWS
     vectors, most_rows = _register_tile(dot, lanes, registers, once)
-    spread = ((dot.depth - 1) * abs(dot.rhs.row_stride) + dot.columns) * right.itemsize
-    near = spread <= (DENSE_BYTES if dot.rhs.row_stride == dot.columns else NEAR_BYTES)
+    near = _lies_near(dot, right)
     pack = right != wide or dot.rhs.column_stride != 1 or not (once or near)
     sequential = once and not pack and not near
     width = vectors * lanes
@@ -147,6 +148,14 @@ def plan_tiling(dot: Dot, left: DType, right: DType, vector_bits: int, registers
         depth_outside=sequential or dot.rows * dot.depth * left.itemsize > LEFT_BYTES,
         narrow_out=wide != dot.dtype,
     )
+
+
+def _lies_near(dot: Dot, right: DType) -> bool:
+    """Whether rows of the right operand are read where they lie: many are on a page, or all in little memory."""
+    step = abs(dot.rhs.row_stride) * right.itemsize
+    spread = (dot.depth - 1) * step + dot.columns * right.itemsize
+    dense = dot.rhs.row_stride == dot.columns
+    return step <= SHORT_BYTES or spread <= (DENSE_BYTES if dense else NEAR_BYTES)
 
 
 def product_cycles(dot: Dot, tiling: Tiling) -> float:
@@ -205,5 +214,6 @@ def _depth_block(depth: int, in_order: int, row_bytes: int) -> int:
 def _evicts_itself(left: Matrix, dot: Dot, dtype: DType) -> bool:
     """Whether lines read together share so few cache sets that they push each other out, or lie on too many pages."""
     if left.column_stride != 1:
-        return dot.depth > 16 and left.column_stride * dtype.itemsize * dot.depth > NEAR_BYTES
+        step = left.column_stride * dtype.itemsize
+        return dot.depth > 16 and step > SHORT_BYTES and step * dot.depth > NEAR_BYTES
     return dot.rows > 8 and dot.columns > 64 and dot.depth > 64 and left.row_stride * dtype.itemsize % (_PAGE // 2) == 0
