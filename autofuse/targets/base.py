@@ -18,7 +18,7 @@ from autofuse.targets.asked import Asked
 from autofuse.targets.registry import DEFAULT, backend_named
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
-    from autofuse.cost_models.base import CostModel
+    from autofuse.cost_models.base import CostModel, KernelFacts
     from autofuse.cost_models.compiled import CompiledFacts
     from autofuse.cost_models.features import KernelFeatures
     from autofuse.fusion.candidate import KernelCandidate
@@ -253,6 +253,13 @@ class Target(Protocol):
 
         It may take a tenth of a second for a kernel, and should be kept for other processes. None for a kernel of which
         nothing is known so: all of them, where there is no such compiler or it tells nothing that matters.
+        """
+        ...
+
+    def joined_us(self, kernels: Sequence[KernelFacts]) -> float | None:
+        """What kernels that may run at the same time take by its model, as they are started together in a plan.
+
+        None on devices where that is the sum of what each takes alone: the search then saves itself the question.
         """
         ...
 

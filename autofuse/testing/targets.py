@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import facts_from, facts_to_json
 from autofuse.errors import ArgumentError, AutofuseError, MeasureError, PlanError
 from autofuse.fusion.candidate import KernelCandidate
@@ -280,6 +281,20 @@ class TargetContract(BackendContract, CostModelContract):
         """And it does not fall with the number of arrays."""
         times = [self.target().entry_us(arrays) for arrays in (1, 4, 16)]
         assert 0.0 <= times[0] <= times[1] <= times[2] < 1e3
+
+    def test_kernels_that_are_started_together_take_no_longer_than_alone(self) -> None:
+        """By the target's model, if it says anything of that; none take nothing."""
+        target = self.target()
+        kernels = [KernelFacts(program) for program in self.programs()]
+        each = [target.joined_us([facts]) for facts in kernels]
+        together = target.joined_us([*kernels, *kernels])
+        if together is None:
+            assert {*each, target.joined_us(())} == {None}
+            return
+        assert target.joined_us(()) == 0
+        alone = [us for us in each if us is not None]
+        assert len(alone) == len(kernels)
+        assert max(alone) <= together <= 2 * sum(alone) * (1 + 1e-9)
 
     # ---- plans ---------------------------------------------------------------------------------------------------
 

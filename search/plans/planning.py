@@ -159,17 +159,20 @@ def plan_document(
     `limits`: which independent kernels are small enough to run at the same time.
     """
     planned = planned_kernels(atoms, kernels, known)
+    timed = [(kernel, plan.measured_us or plan.predicted_us or math.inf) for kernel, plan in planned]
+    return program.document([kernel for _, kernel in planned], launches_of(timed, limits), identity)
+
+
+def launches_of(kernels: Sequence[tuple[KernelCandidate, float]], limits: Limits) -> list[Launch]:
+    """The running order of kernels, in concurrent groups.
+
+    `kernels`: in an order in which each can run, with its expected time; infinite for one that is to run alone.
+    """
     works = [
-        Work(
-            kernel.inputs,
-            kernel.outputs,
-            plan.measured_us or plan.predicted_us or math.inf,
-            [block.source for block in overwritings(kernel)],
-        )
-        for kernel, plan in planned
+        Work(kernel.inputs, kernel.outputs, us, [block.source for block in overwritings(kernel)])
+        for kernel, us in kernels
     ]
-    order = [Launch(number, place) for number, place in list_schedule(works, limits)]
-    return program.document([kernel for _, kernel in planned], order, identity)
+    return [Launch(number, place) for number, place in list_schedule(works, limits)]
 
 
 def one_by_one(document: PlanDocument) -> PlanDocument:

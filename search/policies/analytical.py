@@ -9,6 +9,7 @@ from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.search.plans.planning import Tuned
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import decided
+from autofuse.search.policies.fewerlaunches import with_fewer_launches
 from autofuse.search.policies.policy import Partition, predicted
 from autofuse.search.prices.priced import Priced
 from autofuse.search.prices.pricing import priced
@@ -19,6 +20,8 @@ from autofuse.search.space.candidates import Space
 
 ROUNDS = 12
 """Most times that a program is solved, compiled and priced anew."""
+_JOINING_SHARE = 0.1
+"""Of the time for one solve: what is there for fewer launches, where solving took all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class Analytical:
     """The cheapest partition of the full space at the cost model's prices.
 
     What only a compiler knows of kernels (registers, spills) is estimated for all of them. The chosen ones are
-    compiled, and if that changes a price, the program is solved anew, until all that is chosen was priced so.
+    compiled, and if that changes a price, the program is solved anew, until all that is chosen was priced so. In the
+    end kernels may compute small values for themselves, where the target then starts all of them in less time.
     """
 
     name: str = "analytical"
@@ -41,7 +45,7 @@ class Analytical:
             left = end - self.clock() if tried else context.deadline_s
             tried.append(solve_at(context, space, _predicted_us(context, space), left))
             if not kernels.compile(chosen.candidate for chosen in tried[-1].kernels):
-                return _partition(context, space, tried[-1])
+                return self._joined(context, _partition(context, space, tried[-1]), end)
             if len(tried) == ROUNDS:
                 note = f"in each of {ROUNDS} rounds, compiling what was chosen made it dearer than was expected"
             elif self.clock() >= end:
@@ -51,7 +55,13 @@ class Analytical:
         least = min(sums)
         best = tried[sums.index(least)]
         bound = min(bound_at(context, space, us), least)
-        return _partition(context, space, replace(best, price_us=least, bound_us=bound, optimal=False), note)
+        found = _partition(context, space, replace(best, price_us=least, bound_us=bound, optimal=False), note)
+        return self._joined(context, found, end)
+
+    def _joined(self, context: Context, partition: Partition, end: float) -> Partition:
+        """The partition, or one that is started in less time, looked for until `end` and a little longer."""
+        until = end + _JOINING_SHARE * context.deadline_s
+        return with_fewer_launches(context, partition, lambda: self.clock() >= until)
 
 
 def _predicted_us(context: Context, space: Space) -> dict[str, float]:

@@ -35,7 +35,7 @@ def document_of(context: Context, partition: Partition, identity: Identity) -> P
     if context.kernels.known is not None and partition.atoms is context.space.atom_graph:
         notes += space_notes(context.space)
     if partition.solution is not None:
-        notes += _certainty(partition.solution, problem.memory is not None)
+        notes += _certainty(partition.solution, partition.price_us, problem.memory is not None)
     notes += library_notes(document, problem.target, context.limits)
     notes += dict.fromkeys(_notes_of_regions(context.kernels.prices, kernels))
     notes += partition.notes
@@ -115,8 +115,8 @@ def space_notes(space: Space) -> Iterable[str]:
         )
 
 
-def _certainty(solution: Solution, limited: bool) -> Iterable[str]:
-    """What was not proved of the choice among all kernels of the space."""
+def _certainty(solution: Solution, price_us: float, limited: bool) -> Iterable[str]:
+    """What was not proved of the choice among all kernels of the space. `price_us`: of the plan."""
     if solution.segments > 1:
         proved = "" if solution.optimal else "it was not proved that "
         yield f"{proved}what was chosen in each segment is the cheapest there under these costs"
@@ -124,5 +124,5 @@ def _certainty(solution: Solution, limited: bool) -> Iterable[str]:
     if solution.optimal:
         return
     why = "of those that keep the limit on memory" if limited else "the time was too short to prove it the cheapest"
-    gap = f"under these costs no plan takes less than {solution.bound_us:.4g} us, this one {solution.price_us:.4g}"
+    gap = f"under these costs no plan takes less than {solution.bound_us:.4g} us, this one {price_us:.4g}"
     yield f"the best partition found, {why}: {gap}"

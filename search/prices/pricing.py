@@ -74,6 +74,10 @@ class KernelPrices:
             self._prices.update((digest, self.regions.price(c.kernel)) for digest, c in driven.items())
         return self._prices
 
+    def facts(self, candidate: Candidate) -> KernelFacts:
+        """What the model is told of a candidate."""
+        return KernelFacts(candidate.program, self._compiled.get(candidate.digest))
+
     def is_driven(self, candidate: Candidate) -> bool:
         """Whether a candidate is a loop or a branch that is no kernel, and is planned."""
         is_call = isinstance(candidate.program, OpaqueProgram)

@@ -18,6 +18,7 @@ from autofuse.search.budget.budget import Budget, Clock, Report, Spent
 from autofuse.search.budget.ending import SCHEDULE_SHARE, Ending
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import space_notes
+from autofuse.search.policies.fewerlaunches import with_fewer_launches
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.schedules.scheduletuner import ScheduleTuner
 from autofuse.search.tune.baselines import BASELINES, decide_by_rules
@@ -93,7 +94,8 @@ class Tuner:
         chosen = "measured", self._loop.run([partition for _, partition in (*ruled.partitions, *found)])
         self._drafts.keep(chosen[1])
         self._spent.mark("measuring kernels")
-        others = [*self._runners_up(chosen[1]), (f"{found[-1][0]}, schedules tuned", found[-1][1])]
+        near = [*self._runners_up(chosen[1]), *self._fewer_launches(chosen[1])]
+        others = [*near, (f"{found[-1][0]}, schedules tuned", found[-1][1])]
         notes = [*space_notes(self.context.space), *(f"not compared with {reason}" for reason in ruled.left_out)]
         if self._times.timed_once:
             notes.append(f"kernels that were timed once, not twice, as the budget is small: {self._times.timed_once}")
@@ -124,8 +126,9 @@ class Tuner:
         self._drafts.keep(tuned)
         plain = f"{policy.name}, default schedules", self._drafts.timed(partition)
         others = self._drafts.other_schedules([(policy.name, partition)])
-        is_optimal = partition.solution is not None and partition.solution.optimal
-        facts = Found(policy.name, proved=partition.solution if is_optimal else None)
+        solution = partition.solution
+        is_optimal = solution is not None and solution.optimal and solution.kernels == partition.kernels
+        facts = Found(policy.name, proved=solution if is_optimal else None)
         return self._closing.accepted([plain, *others, (policy.name, tuned)], facts)
 
     def _runners_up(self, chosen: Partition) -> list[Named]:
@@ -135,3 +138,8 @@ class Tuner:
         expected = self._times.optimistic(0.0)
         near = RunnersUp(self.context, self._clock, expected, SCHEDULE_SHARE).beside(chosen.solution)
         return [(f"measured, {label}", replace(self._drafts.solved(found), solution=None)) for label, found in near]
+
+    def _fewer_launches(self, chosen: Partition) -> list[Named]:
+        """The chosen partition with kernels that wait less, if the target says that they are started in less time."""
+        found = with_fewer_launches(self.context, chosen, lambda: not self._clock.share_left(SCHEDULE_SHARE))
+        return [] if found is chosen else [("measured, fewer launches", replace(found, solution=None))]

@@ -14,6 +14,7 @@ from autofuse.targets.cpu.identity import CpuIdentity, host_cpu_identity
 from autofuse.targets.hostarrays import HostArrays
 
 if TYPE_CHECKING:  # imported when it is asked for
+    from autofuse.cost_models.base import KernelFacts
     from autofuse.cost_models.features import KernelFeatures
     from autofuse.fusion.candidate import KernelCandidate
     from autofuse.lower.lowering import Limits
@@ -91,6 +92,9 @@ class CpuTarget:
     def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[None]:
         """Nothing: compiling takes as long as all else before a first call, so its model estimates what spills."""
         return [None] * len(programs)
+
+    def joined_us(self, kernels: Sequence[KernelFacts]) -> None:  # the protocol's
+        """Nothing: its model prices kernels alone, and what groups save shows where whole plans are compared."""
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CpuExecutable:
         from autofuse.targets.cpu.executable import build_executable

@@ -18,15 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from autofuse.cost_models.base import KernelFacts
-from autofuse.errors import LegalityError
+from autofuse.errors import BackendError, LegalityError
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import TileProgram
+from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.runtime.planlowering import LoweredKernel, groups_of
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen.ctext import symbol
 from autofuse.targets.cuda.codegen.cudakernel import CudaLaunch
 from autofuse.targets.cuda.codegen.together import ADDRESS_BYTES, Copies, generate_together
-from autofuse.targets.cuda.codes import CodeKey, code_key
+from autofuse.targets.cuda.codes import CodeKey, code_key, code_of
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import LAUNCH_US
 from autofuse.targets.cuda.driver import CudaCode, Driver
@@ -110,6 +110,10 @@ class _Member:
         return min(1.0, self.blocks * self.width / max(self.threads, 1))
 
 
+_Copied = tuple[KernelFacts, CudaCode, list[int]]
+"""One code of a group, and the kernels that run it."""
+
+
 @dataclass(frozen=True, slots=True)
 class StartedProgram:
     """What a program starts, and those inside of its loops and branches."""
@@ -144,27 +148,54 @@ def starts_of(
     """What a call starts, in order, in grids for `gpu`. `codes`: of each kernel alone. `most_bytes`: of parameters."""
     model = GpuModel(gpu)
     found: list[Start] = []
+    given = [(KernelFacts(kernel.program), codes.get(code_key(kernel.program))) for kernel in kernels]
     for _, numbers in groupby(range(len(kernels)), key=groups_of(kernels).__getitem__):
-        found += _group(list(numbers), kernels, codes, model, gpu, most_bytes)
+        found += _group({number: given[number] for number in numbers}, model, gpu, most_bytes)
     distinct = {id(start.code): start.code for start in found if start.code is not None}
     sized = dict(zip(distinct, fitted(list(distinct.values()), gpu), strict=True))
     return tuple(start if start.code is None else replace(start, code=sized[id(start.code)]) for start in found)
 
 
+def joined_us(kernels: Sequence[KernelFacts], gpu: Gpu, most_bytes: int) -> float:
+    """What kernels of one group take by the model, in as many launches as `starts_of` makes of them."""
+    model = GpuModel(gpu)
+    alone = model.price(kernels).us
+    if len(kernels) == 1:
+        return float(alone[0])
+    codes = _codes([facts.program for facts in kernels], gpu.arch)
+    given = {number: (facts, codes[number]) for number, facts in enumerate(kernels)}
+    starts = _group(given, model, gpu, most_bytes)
+    return sum(_start_us(start, [float(alone[number]) for number in start.kernels]) for start in starts)
+
+
+def _start_us(start: Start, alone: Sequence[float]) -> float:
+    together = None if start.code is None else start.code.together_us
+    return sum(alone) if together is None else together
+
+
+def _codes(programs: Sequence[TileProgram | OpaqueProgram], arch: str) -> list[CudaCode | None]:
+    """The code of each, equal ones the same; None for calls, and for what has no code on this architecture."""
+    keys = {number: code_key(program) for number, program in {id(program): program for program in programs}.items()}
+    distinct = {keys[id(program)]: program for program in programs}
+    made = {key: _code_if_any(program, arch) for key, program in distinct.items()}
+    return [made[keys[id(program)]] for program in programs]
+
+
+def _code_if_any(program: TileProgram | OpaqueProgram, arch: str) -> CudaCode | None:
+    try:
+        return code_of(program, arch) if isinstance(program, TileProgram) else None
+    except (BackendError, LegalityError):
+        return None
+
+
 def _group(
-    numbers: Sequence[int],
-    kernels: Sequence[LoweredKernel],
-    codes: Mapping[CodeKey, CudaCode],
-    model: GpuModel,
-    gpu: Gpu,
-    most_bytes: int,
+    given: Mapping[int, tuple[KernelFacts, CudaCode | None]], model: GpuModel, gpu: Gpu, most_bytes: int
 ) -> Iterator[Start]:
-    """What a group starts."""
-    ofs: dict[int, tuple[CudaCode, list[int]]] = {}
-    for number in numbers:
-        code = codes.get(code_key(kernels[number].program))
-        if code is not None and len(numbers) > 1 and _joins(code):
-            ofs.setdefault(id(code), (code, []))[1].append(number)
+    """What a group starts. `given`: its kernels by number in running order, with the code of each alone."""
+    ofs: dict[int, _Copied] = {}
+    for number, (facts, code) in given.items():
+        if code is not None and len(given) > 1 and _joins(code):
+            ofs.setdefault(id(code), (facts, code, []))[2].append(number)
         else:
             yield Start((number,), code)
     if ofs:
@@ -187,11 +218,11 @@ def _joins(code: CudaCode) -> bool:
     )
 
 
-def _members(found: Sequence[tuple[CudaCode, Sequence[int]]], model: GpuModel, gpu: Gpu) -> list[_Member]:
+def _members(found: Sequence[_Copied], model: GpuModel, gpu: Gpu) -> list[_Member]:
     """In order of what a block needs."""
-    prices = model.price([KernelFacts(code.program) for code, _ in found])
+    prices = model.price([facts for facts, _, _ in found])
     members: list[_Member] = []
-    for (code, numbers), us, floor_us in zip(found, prices.us, prices.floor_us, strict=True):
+    for (_, code, numbers), us, floor_us in zip(found, prices.us, prices.floor_us, strict=True):
         launches = code.kernel.launches
         blocks, width = max((launch.grid[0], launch.block[0]) for launch in launches)
         shared = max(launch.shared_bytes for launch in launches)

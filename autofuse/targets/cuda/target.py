@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from time import sleep
 
+from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import AutofuseError, BackendError
@@ -28,7 +29,7 @@ from autofuse.targets.cuda.devicearrays import DeviceArrays
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.executable import CudaExecutable, build_executable
 from autofuse.targets.cuda.gpus import Gpu
-from autofuse.targets.cuda.horizontal import StartedProgram, most_parameter_bytes, started
+from autofuse.targets.cuda.horizontal import StartedProgram, joined_us, most_parameter_bytes, started
 from autofuse.targets.cuda.identity import GpuIdentity, gpu_identity
 from autofuse.targets.cuda.librarysteps import library_note
 from autofuse.targets.cuda.passes.prepare import CudaPasses
@@ -96,6 +97,9 @@ class CudaTarget:
 
     def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[CompiledFacts | None]:
         return compiled_facts(programs, self.device.arch)
+
+    def joined_us(self, kernels: Sequence[KernelFacts]) -> float:
+        return joined_us(kernels, self.device, most_parameter_bytes(self.driver))
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CudaExecutable:
         lowered = lower_plan(document, self.limits) if kernels is None else kernels

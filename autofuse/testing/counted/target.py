@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 
+from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import AutofuseError
@@ -68,6 +69,9 @@ class CountedTarget:
 
     def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[CompiledFacts | None]:
         return [self.compiler(program) for program in programs]
+
+    def joined_us(self, kernels: Sequence[KernelFacts]) -> None:  # noqa: ARG002  # it counts the work of each
+        return None
 
     def executable(self, document: PlanDocument, kernels: tuple[LoweredKernel, ...] | None = None) -> CountedExecutable:
         lowered = lower_plan(document, self.limits) if kernels is None else kernels

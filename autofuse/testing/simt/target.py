@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.lazydataclass import dataclass, fields, replace
 from autofuse.lower.lowering import Limits
@@ -37,6 +38,9 @@ class SimulatedTarget(CudaTarget):
     def compiled(self, programs: Sequence[TileProgram | OpaqueProgram]) -> list[CompiledFacts | None]:
         """Nothing: the host's compiler compiles what runs here."""
         return [None] * len(programs)
+
+    def joined_us(self, kernels: Sequence[KernelFacts]) -> float:
+        return SLOWER * super().joined_us(kernels)
 
     @property
     def limits(self) -> Limits:

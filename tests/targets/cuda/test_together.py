@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import autofuse as af
 from autofuse.errors import BackendError
 from autofuse.lower.tile import Space, TileProgram
+from autofuse.measurement.workloads import load
 from autofuse.targets.cuda import horizontal, nvrtc
 from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.targets.cuda.codegen.together import Copies, generate_together
@@ -115,6 +116,35 @@ def test_small_kernels_of_a_plan_become_one_launch():
     plan = af.compile(steps, *arrays, backend="simulated", policy="unfused")
     assert started(plan) == [18, 18]
     for found, right in zip(plan(*arrays), steps(*arrays), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5)
+
+
+def corrected(step: Any, *arrays: Any) -> tuple[Any, ...]:
+    """As Adam does: independent kernels, which all read what is computed of one number."""
+    first, second = 1.0 - np.float32(0.9) ** step, np.sqrt(1.0 - np.float32(0.999) ** step)
+    return tuple(x / first * second for x in arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["small", "full"])
+def test_adam_is_one_launch(size: str) -> None:
+    """Each kernel computes the two numbers that all need."""
+    adam = load("adam")
+    plan = af.compile(adam.function, *adam.inputs(size, 0), backend="cuda", device="h200", deadline=None)
+    assert started(plan) == [28 if size == "small" else 100]
+    assert any(note.startswith("kernels that compute for themselves") for note in plan.document.notes)
+
+
+@pytest.mark.filterwarnings("ignore::autofuse.errors.SlowerThanNumpyWarning")
+@pytest.mark.parametrize("make", ["compile", pytest.param("tune", marks=pytest.mark.slow)])
+def test_kernels_compute_small_values_so_that_none_waits(make: str) -> None:
+    arrays = [np.float32(3), *given(1, (31, 20), (7,), (100,), (65,))]
+    if make == "tune":
+        plan = af.tune(corrected, *arrays, backend="simulated", max_trials=2, progress=False)
+    else:
+        plan = af.compile(corrected, *arrays, backend="simulated")
+    assert started(plan) == [4]
+    for found, right in zip(plan(*arrays), corrected(*arrays), strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-5)
 
 

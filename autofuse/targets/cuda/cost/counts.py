@@ -26,9 +26,11 @@ from autofuse.lower.tile import (
     Buffer,
     Dot,
     Load,
+    Matrix,
     OpaqueProgram,
     Phase,
     Reduce,
+    RowBlock,
     RowGroup,
     Scan,
     Space,
@@ -244,14 +246,30 @@ class _Reader:
             )
 
     def _dot(self, dot: Dot, phase: Phase, points: int, moved: dict[tuple[str, bool], int]) -> DotFeatures:
-        found = product_of(dot, phase, points)
-        rows = found.all_rows
-        sizes = ((dot.lhs, rows * dot.depth), (dot.rhs, dot.depth * dot.columns), (dot.out, rows * dot.columns))
-        for matrix, elements in sizes:
+        """Count a product: of each matrix, what all grid points touch together."""
+        row, column, depth = Symbol("row", dot.rows), Symbol("column", dot.columns), Symbol("depth", dot.depth)
+        for matrix, down, across in ((dot.lhs, row, depth), (dot.rhs, depth, column), (dot.out, row, column)):
             buffer = self.buffers[matrix.buffer]
-            nbytes = min(elements * buffer.type.dtype.itemsize, buffer.type.nbytes)
-            self._touch(buffer, matrix is dot.out, nbytes, nbytes if matrix is dot.out else 0, moved)
-        return found
+            block = phase.row_block if down is row else None
+            touched, least = _matrix_bytes(matrix, phase.grid, down, across, block, buffer.type.dtype.itemsize)
+            self._touch(buffer, matrix is dot.out, touched, least if matrix is dot.out else 0, moved)
+        return product_of(dot, phase, points)
+
+
+def _matrix_bytes(
+    matrix: Matrix, grid: tuple[Symbol, ...], down: Symbol, across: Symbol, block: RowBlock | None, itemsize: int
+) -> tuple[int, int]:
+    """What all grid points touch of a matrix, as `_touched` says it.
+
+    `down` and `across`: its rows and columns at one grid point. `block`: of whose rows, which the grid goes through.
+    """
+    reach = matrix.offset + index.of(across) * matrix.column_stride
+    inside = [across]
+    if block is None or matrix.offset.coefficient(block.symbol) != matrix.row_stride:
+        reach += index.of(down) * matrix.row_stride
+        inside = [down, across]
+    symbols = (*grid, *inside)
+    return _touched(reach, symbols, itemsize, math.prod(symbol.extent for symbol in symbols))
 
 
 def _walk(offset: Affine, lane: Symbol | None) -> tuple[str, int]:

@@ -121,6 +121,30 @@ def test_a_last_wave_of_products_costs_a_whole_one() -> None:
     assert more.product == pytest.approx(2 * whole_waves.product)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "read"),
+    [
+        ((8, 64, 96), (8, 96, 32), 8 * (64 * 96 + 96 * 32)),
+        ((8, 64, 96), (96, 32), 8 * 64 * 96 + 96 * 32),
+        ((64, 96), (8, 96, 32), 64 * 96 + 8 * 96 * 32),
+        ((65, 96), (96, 32), 65 * 96 + 96 * 32),
+        ((6, 200, 96), (6, 96, 200), 2 * 6 * 200 * 96),
+    ],
+)
+def test_memory_gives_each_matrix_of_a_batch_once(left: Any, right: Any, read: int) -> None:
+    """And no more of what all products share, in however many tiles they are made."""
+    program = whole(np.matmul, zeros(*left), zeros(*right))
+    (phase,) = counted(program, "sm_90").features.phases
+    written = int(np.prod(np.matmul(zeros(*left), zeros(*right)).shape))
+    assert phase.reuse.traffic(0) == (4 * read, 4 * written)
+
+
+def test_a_part_of_an_operand_is_read_and_no_more() -> None:
+    program = whole(lambda a, b: a[:, :32] @ b, zeros(64, 96), zeros(32, 48))
+    (phase,) = counted(program, "sm_90").features.phases
+    assert phase.reuse.traffic(0)[0] == 4 * (64 * 32 + 32 * 48)
+
+
 def test_a_right_operand_that_the_l2_does_not_hold_is_read_by_every_wave() -> None:
     small, large = (product(16384, 8192, columns, BF16, tile="128x128") for columns in (1024, 16384))
     model = GpuModel(A100)  # 40 MiB of L2; the right operands are 16 and 256 MiB
