@@ -11,6 +11,7 @@ from autofuse.api.keptdecisions import kept_decision
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
 from autofuse.api.plan import Plan
+from autofuse.api.recalled import recalled
 from autofuse.errors import ArgumentError
 from autofuse.lazydataclass import replace
 from autofuse.targets.base import find_backend, find_target
@@ -85,10 +86,6 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
         raise ArgumentError('policy="measured" needs measurements: call autofuse.tune')
     find_backend(backend).prepare()  # while the function is traced
     wishes: dict[str, Any] = {"partition": partition, "rules": rules, "legality": legality, "max_memory": max_memory}
-    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes, roll=roll)
-    if isinstance(traced, NumpyPlan):
-        return traced
-    loops = warn_of_loops(traced.graph)
     about: dict[str, Any] = {
         "policy": policy,
         "target": target,
@@ -97,7 +94,18 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
         "deadline": seconds,
         "numerics": numerics,
     }
+    tracing: dict[str, Any] = {"on_unsupported": on_unsupported, "check_bounds": check_bounds, "roll": roll}
+    known = None if kwargs else recalled(fn, args, {**wishes, **about}, tracing)
+    found = None if known is None else known.find()
+    if found is not None:
+        return found
+    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes, roll=roll)
+    if isinstance(traced, NumpyPlan):
+        return traced
+    loops = warn_of_loops(traced.graph)
     kept = kept_decision(traced, {**wishes, **about})
+    if known is not None and kept is not None and not loops and not traced.left_to_numpy:
+        known.keep(kept)
     found = None if kept is None else kept.find(loops)
     if found is not None:
         return found

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autofuse.api.plan import Plan
@@ -40,7 +40,8 @@ class KeptDecision:
     """One question to `compile`, which an earlier process may have answered."""
 
     key: str
-    traced: Traced
+    trace: Callable[[], Traced]
+    """Gives the program."""
     target: Target
     policy: object
 
@@ -71,7 +72,7 @@ class KeptDecision:
             return
         hurried = any(note.startswith(DECIDED) for note in document.notes)
         until = time.time() + _HURRIED_HOLDS_S if hurried else None
-        own = replace(document, notes=document.notes[len(self.traced.notes) :])
+        own = replace(document, notes=document.notes[len(self.trace().notes) :])
         record = {"until": until, "decisions": decisions_to_json(own)}
         ObjectCache(cache_directory()).put(self.key, json.dumps(record).encode())
 
@@ -91,7 +92,8 @@ class KeptDecision:
         what = "a kept decision"
         decided = decisions_from(parse(data, PlanError, what).fields(["until", "decisions"])["decisions"])
         choices = DEFAULT if decided.variant is None else read_choices(decided.variant.choices)
-        program = replace(traced_program(self.traced, choices, decided.numerics), notes=self.traced.notes)
+        traced = self.trace()
+        program = replace(traced_program(traced, choices, decided.numerics), notes=traced.notes)
         identity = self.target.identity
         document = program.document(decided.kernels, decided.order, identity, notes=(*decided.notes, *notes))
         if document.graph_digest != decided.graph_digest:
@@ -105,24 +107,32 @@ def kept_decision(traced: Traced, options: Mapping[str, Any]) -> KeptDecision | 
 
     `options`: all arguments of `compile` that are not the function's.
     """
-    target: Target = options["target"]
-    words = _words(tuple(sorted((name, value) for name, value in options.items() if name != "target")))
-    if words is None or not _lasts(options) or _is_off():
+    if not may_keep(options):
         return None
     try:
         described = _described(traced)
     except PlanError:  # arguments with keys that JSON cannot hold
         return None
-    parts = (
-        f"decision {_VERSION}",
-        fingerprint(*_DECIDING),
-        words,
-        target.backend,
-        target.fingerprint(),
-        *described,
-    )
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return KeptDecision(key, traced, target, options["policy"])
+    key = question(options, ("decision", str(_VERSION), *described))
+    return None if key is None else KeptDecision(key, lambda: traced, options["target"], options["policy"])
+
+
+def question(options: Mapping[str, Any], about: Sequence[str], packages: Sequence[str] = ()) -> str | None:
+    """A digest of a question to `compile`; None for one with options without a lasting name.
+
+    `about`: what is asked about. `packages`: others of autofuse that decide what that means.
+    """
+    target: Target = options["target"]
+    words = _words(tuple(sorted((name, value) for name, value in options.items() if name != "target")))
+    if words is None:
+        return None
+    parts = (*about, fingerprint(*_DECIDING, *packages), words, target.backend, target.fingerprint())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def may_keep(options: Mapping[str, Any]) -> bool:
+    """Whether what is decided under these options is kept for other processes."""
+    return _lasts(options) and not _is_off()
 
 
 def _is_off() -> bool:

@@ -18,7 +18,6 @@ from autofuse.api.plan import Plan
 from autofuse.errors import AutofuseError, BackendError, RunByJaxWarning, TraceError
 from autofuse.frontend.stablehlo.function import StableHloFunction
 from autofuse.frontend.stablehlo.survey import untranslated
-from autofuse.ir.digest import digest
 from autofuse.jax.callee import Callee
 from autofuse.targets.base import XlaEntry
 
@@ -45,17 +44,25 @@ class Planner:
         plan = None if callee.key is None else self._plans.find(callee.key)
         if plan is not None:
             return plan
-        function = self._program(callee)
+        module = callee.lowered().compiler_ir("stablehlo")
+        function = self._program(callee, module)
         with self._lock:
             plan = self._plans.find(callee.key)
             if plan is None:
-                plan = self._jit(function).plan(*function.example_specs)
+                try:
+                    plan = self._jit(function).plan(*function.example_specs)
+                except TraceError as error:
+                    raise self._told(error, untranslated(module)) from None
                 self._plans.keep(callee.key, plan, plan.constant_bytes)
         return plan
 
     def tuned(self, callee: Callee, tune: Callable[[Callable[..., Any]], Plan]) -> None:
         """Have the plan of a callee be what `tune` makes of its function."""
-        plan = tune(self._program(callee))
+        module = callee.lowered().compiler_ir("stablehlo")
+        try:
+            plan = tune(self._program(callee, module))
+        except TraceError as error:
+            raise self._told(error, untranslated(module)) from None
         with self._lock:
             self._plans.keep(callee.key, plan, plan.constant_bytes)
 
@@ -76,15 +83,11 @@ class Planner:
             what = f"autofuse: run by JAX as a whole: {reason}"
             warnings.warn(what, RunByJaxWarning, outside(_JAX, contextlib.__file__))
 
-    def _program(self, callee: Callee) -> InPlace:
-        """The function of a callee for autofuse. Sets the callee's key."""
-        module = callee.lowered().compiler_ir("stablehlo")
-        try:
-            function = StableHloFunction.of_module(module, self.name)
-        except TraceError as error:
-            raise self._told(error, untranslated(module)) from None
-        callee.key = digest(function.graph), callee.donated
-        return InPlace(function, callee.donated)
+    def _program(self, callee: Callee, module: Any) -> InPlace:
+        """The function of a callee, whose module this is, for autofuse. Sets the callee's key."""
+        function = InPlace(StableHloFunction.of_module(module, self.name), callee.donated)
+        callee.key = function.source_digest
+        return function
 
     def _told(self, error: TraceError, operations: Sequence[str]) -> TraceError:
         """The error, with all operations that stand in the way, and what else can be done."""
@@ -101,6 +104,7 @@ class InPlace:
         self.__name__ = self.__qualname__ = program.__name__
         self.__signature__: inspect.Signature = program.__signature__
         self._program, self._pairs = program, tuple(pairs)
+        self.source_digest = f"{program.source_digest} {self._pairs}"
 
     @property
     def example_specs(self) -> tuple[Any, ...]:

@@ -21,6 +21,8 @@ from autofuse.ir.types import TensorType
 _WORDS = (FIRST.upper(), SECOND.upper())
 _MOST_TRIED = 1 << 16
 """Elements of a function that is tried."""
+_TRIED = 4
+"""Blocks that it is tried on, at least: of a block, two words of 32 bits must agree."""
 
 
 def drawn_bits(name: str, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value] | None:
@@ -55,7 +57,7 @@ def _is_cipher(name: str, operands: Sequence[Value], shape: tuple[int, ...], emi
     known, own = emitter.apart("threefry", types)
     found, expected = trial.builder.finish(outputs), known.builder.finish(_cipher(own, shape, known))
     rng = np.random.default_rng(0)
-    for _ in range(4):
+    for _ in range(-(-_TRIED // math.prod(shape))):
         blocks = [rng.integers(0, 1 << 32, type_.shape, np.uint32) for type_ in types]
         pairs = zip(interpret(found, *blocks), interpret(expected, *blocks), strict=True)
         if not all(np.array_equal(a, b) for a, b in pairs):

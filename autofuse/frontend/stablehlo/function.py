@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import threading
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,9 @@ def from_stablehlo(source: Any) -> StableHloFunction:
 class StableHloFunction:
     """A program that was read from StableHLO. Called with arrays of NumPy's outside a trace, it is interpreted."""
 
+    source_digest: str | None = None
+    """Of all that decides what it computes and how arguments are called, but no source lines; None if unknown."""
+
     def __init__(self, source: Source) -> None:
         if not is_bytecode(source.data):
             require_shallow(source.data)
@@ -62,15 +66,30 @@ class StableHloFunction:
 
     @classmethod
     def of_module(cls, module: Any, name: str) -> StableHloFunction:
-        """The program of a module that jaxlib holds in memory already. The module is used up."""
+        """The program of a module of static extents that jaxlib holds in memory. It is translated at the first use."""
         function = cls.__new__(cls)
         bytecode = BytesIO()
         with reading():
             module.operation.write_bytecode(bytecode)
-            function._read(Source(bytecode.getvalue(), TEXT, name, trusted=True), module)
+            function._describe(Source(bytecode.getvalue(), TEXT, name, trusted=True), module)
+            text = str(module.operation.get_asm(enable_debug_info=False))
+        names = ",".join(function._layout.names)
+        function.source_digest = hashlib.sha256(f"{name} {names}\n{text}".encode()).hexdigest()
         return function
 
     def _read(self, source: Source, module: Any) -> None:
+        self._describe(source, module)
+        own = self._own_types()
+        if own is not None:
+            self._graphs[own] = self._translated(module)
+
+    def _own_types(self) -> tuple[TensorType, ...] | None:
+        """The types of what the module takes; None where it leaves extents open."""
+        types = [_static(self._layout.types[place]) for place in self._layout.inputs]
+        known = tuple(type_ for type_ in types if type_ is not None)
+        return known if len(known) == len(types) else None
+
+    def _describe(self, source: Source, module: Any) -> None:
         self.__name__ = self.__qualname__ = source.name
         self.__doc__ = f"The StableHLO program {source.name}."
         self._source = source
@@ -80,10 +99,6 @@ class StableHloFunction:
         self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
         self._graphs: dict[tuple[TensorType, ...], Graph] = {}
         self._lock = threading.Lock()
-        types = [_static(self._layout.types[place]) for place in self._layout.inputs]
-        known = tuple(type_ for type_ in types if type_ is not None)
-        if len(known) == len(types):
-            self._graphs[known] = self._translated(module)
 
     @property
     def graph(self) -> Graph:
@@ -143,7 +158,9 @@ class StableHloFunction:
             found = self._graphs.get(key)
             if found is None:
                 with reading():
-                    graph = self._translated(made_static(parsed(self._source.data), key, self._source.name))
+                    module = parsed(self._source.data)
+                    is_own = key == self._own_types()
+                    graph = self._translated(module if is_own else made_static(module, key, self._source.name))
                 if len(self._graphs) >= _MOST_GRAPHS:
                     del self._graphs[next(iter(self._graphs))]
                 found = self._graphs[key] = graph
