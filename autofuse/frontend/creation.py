@@ -15,9 +15,12 @@ import numpy as np
 from autofuse.frontend.axes import static_shape
 from autofuse.frontend.cells import Known, Storage, View
 from autofuse.frontend.dispatch import ORDERED, call, implements, tracers_in
+from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.layouts import fortran
 from autofuse.frontend.manipulation import tied
-from autofuse.frontend.promotion import as_tracer, broadcast, convert, result_dtype, value_of
+from autofuse.frontend.promotion import as_tracer, broadcast, result_dtype, value_of
+from autofuse.frontend.rolling.numbers import Number
+from autofuse.frontend.rolling.ragged import of_shape
 from autofuse.frontend.steps import SameStep
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current, supported
@@ -32,8 +35,11 @@ def iota(shape: tuple[int, ...], dimension: int, dtype: Any = np.int64) -> Value
     return current().emit("iota", (), shape=shape, dtype=dtypes.from_numpy(np.dtype(dtype)), iota_dimension=dimension)
 
 
-def filled(shape: Any, fill: Any, dtype: Any) -> TracerArray:
-    """An array of one repeated value."""
+def filled(shape: Any, fill: Any, dtype: Any) -> Any:
+    """An array of one repeated value; a Ragged one where loops decide its shape."""
+    given = cast("Sequence[Any]", shape) if isinstance(shape, tuple | list) else (shape,)
+    if any(isinstance(extent, Number) for extent in given):
+        return of_shape(given, lambda window: filled(window, fill, dtype))
     extents, wanted = static_shape(shape), supported(dtype)
     return fresh(broadcast(value_of(fill, wanted), extents), is_scalar=False)
 
@@ -41,7 +47,7 @@ def filled(shape: Any, fill: Any, dtype: Any) -> TracerArray:
 def _constant_filled(fill: int) -> Any:
     def create(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
         del device, like
-        return _in_order(filled(shape, fill, dtype or np.float64), order)
+        return in_order(filled(shape, fill, dtype or np.float64), order)
 
     return create
 
@@ -56,12 +62,12 @@ def full(
 ) -> Any:
     """As `np.full`."""
     del device, like
-    return _in_order(filled(shape, fill_value, dtype if dtype is not None else as_tracer(fill_value).dtype), order)
+    return in_order(filled(shape, fill_value, dtype if dtype is not None else as_tracer(fill_value).dtype), order)
 
 
-def _in_order(new: TracerArray, order: str) -> TracerArray:
+def in_order(new: Any, order: str) -> Any:
     """A new array, said to be in Fortran order where that is asked for."""
-    if order == "F":
+    if order == "F" and isinstance(new, TracerArray):
         new.cell.layout = fortran(new.cell.type)
     return new
 
@@ -82,7 +88,7 @@ def _filled_like(a: Any, fill: Any, dtype: Any, order: str, shape: Any) -> Trace
     result = filled(array.shape if shape is None else shape, fill, array.dtype if dtype is None else dtype)
     if order in ("K", "A") and result.shape == array.shape:
         keep_order([result], [None], [array])
-    return _in_order(result, order)
+    return in_order(result, order)
 
 
 implements(np.zeros_like, np.empty_like, creates=True)(_like(0))
@@ -145,7 +151,7 @@ def _ordered(array: TracerArray, order: Any, copy: Any) -> TracerArray:
     if copy is False:
         raise ValueError("Unable to avoid copy while creating an array as requested.")
     result = tied(array, array.shape, None)
-    return _in_order(result, order)
+    return in_order(result, order)
 
 
 ORDERED.add(array)
@@ -229,6 +235,8 @@ def _from_data(data: Any, dtype: Any) -> TracerArray:
 def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, **bounds: Any) -> Any:
     """As `np.arange`."""
     del device, like
+    if any(isinstance(bound, Number) for bound in args) and not bounds:
+        return _moving_range(*args, dtype=dtype)
     given = [operator.index(a) if isinstance(a, TracerArray) and a.dtype.kind in "iu" else a for a in args]
     given = [float(a) if isinstance(a, TracerArray) else a for a in given]
     reference = np.arange(*given, dtype=dtype, **bounds)
@@ -238,6 +246,19 @@ def arange(*args: Any, dtype: Any = None, device: Any = None, like: Any = None, 
     index = Term(iota(reference.shape, 0, reference.dtype))
     index = index if step == 1 else index * step
     return fresh((index if start == 0 else index + start).value)
+
+
+def _moving_range(*args: Any, dtype: Any) -> Any:
+    """`arange` with bounds that loops decide."""
+    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if any(type(bound) is not int and not (isinstance(bound, Number) and bound.python is int) for bound in args):
+        raise CannotRollError("it makes a range of floats with bounds that move")
+    if type(step) is not int or step < 1:
+        raise CannotRollError("it makes a range with bounds that move and a step that is not known to be positive")
+    count = stop - start if step == 1 else (stop - start + step - 1) // step
+    made: Any = of_shape([count], lambda window: arange(*window)) if isinstance(count, Number) else arange(count)
+    made = made * step + start
+    return made if dtype is None else made.astype(dtype)
 
 
 def _computed(function: Callable[..., Any]) -> None:
@@ -318,83 +339,3 @@ def linspace(
         points[-1] = stop
     points = call(np.moveaxis, points if dtype is None else points.astype(dtype), 0, axis)
     return (points, step) if retstep else points
-
-
-@implements(np.eye, creates=True)
-def eye(
-    N: Any,  # noqa: N803 - NumPy's name
-    M: Any = None,  # noqa: N803 - NumPy's name
-    k: int = 0,
-    dtype: Any = float,
-    order: str = "C",
-    *,
-    device: Any = None,
-    like: Any = None,
-) -> Any:
-    """As `np.eye`."""
-    del device, like
-    shape = (operator.index(N), operator.index(N if M is None else M))
-    on_diagonal = _diagonal_mask(shape, operator.index(k), "EQ")
-    return _in_order(fresh(convert(on_diagonal.value, supported(dtype))), order)
-
-
-@implements(np.identity, creates=True)
-def identity(n: Any, dtype: Any = None, *, like: Any = None) -> Any:
-    """As `np.identity`."""
-    del like
-    return eye(n, dtype=dtype or float)
-
-
-def _diagonal_mask(shape: tuple[int, ...], k: int, direction: str) -> Term:
-    """Where `column <direction> row + k`, over the last two dimensions of `shape`."""
-    rows, columns = Term(iota(shape[-2:], 0)), Term(iota(shape[-2:], 1))
-    mask = columns.op("compare", rows + k if k else rows, direction=direction)
-    return Term(broadcast(mask.value, shape))
-
-
-def _triangle(direction: str) -> Any:
-    def triangle(m: Any, k: int = 0) -> Any:
-        matrix = as_tracer(m)
-        if matrix.ndim == 1:
-            matrix = call(np.broadcast_to, matrix, (matrix.size, matrix.size))
-        inside = _diagonal_mask(matrix.shape, operator.index(k), direction)
-        return fresh(inside.select(Term(matrix.value), 0).value)
-
-    return triangle
-
-
-implements(np.tril)(_triangle("LE"))
-implements(np.triu)(_triangle("GE"))
-
-
-@implements(np.diag)
-def diag(v: Any, k: int = 0) -> Any:
-    """As `np.diag`."""
-    vector = as_tracer(v)
-    if vector.ndim == 2:
-        return call(np.diagonal, vector, k)
-    if vector.ndim != 1:
-        raise ValueError("Input must be 1- or 2-d.")
-    size = vector.size + abs(k)
-    row, column = max(-k, 0), max(k, 0)
-    spread = call(np.pad, vector, (row, size - vector.size - row))
-    rows = call(np.broadcast_to, spread[:, None], (size, size))
-    on_diagonal = _diagonal_mask((size, size), column - row, "EQ")
-    return fresh(on_diagonal.select(Term(rows.value), 0).value)
-
-
-@implements(np.diagflat)
-def diagflat(v: Any, k: int = 0) -> Any:
-    """As `np.diagflat`."""
-    return diag(call(np.ravel, as_tracer(v)), k)
-
-
-@implements(np.vander)
-def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:  # noqa: N803 - NumPy's name
-    """As `np.vander`."""
-    vector = as_tracer(x)
-    count = vector.size if N is None else operator.index(N)
-    dtype = np.promote_types(vector.dtype, int)
-    columns = [np.ones(vector.shape, dtype), *([vector.astype(dtype)] * (count - 1))][:count]
-    powers = np.multiply.accumulate(call(np.stack, [as_tracer(c) for c in columns], 1), axis=1)
-    return powers if increasing else powers[:, ::-1]

@@ -21,6 +21,7 @@ _MODULES = (
     "joining",
     "padding",
     "creation",
+    "matrices",
     "choosing",
     "filters",
     "sorting",
@@ -28,6 +29,8 @@ _MODULES = (
     "linalg",
     "einsum",
     "special",
+    "rolling.arithmetic",
+    "rolling.raggedfunctions",
     "eager",
 )
 

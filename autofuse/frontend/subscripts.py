@@ -14,22 +14,24 @@ from typing import Any, cast
 import numpy as np
 
 from autofuse.frontend import integerindexing
+from autofuse.frontend.basicindex import basic_steps, moves
 from autofuse.frontend.cells import same_place
 from autofuse.frontend.dispatch import FUNCTIONS, tracers_in
-from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.layouts import taken
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
 from autofuse.frontend.rolling.numbers import Number
-from autofuse.frontend.rolling.positions import holding, is_turned, window
-from autofuse.frontend.rolling.positions import position as proved_position
+from autofuse.frontend.rolling.positions import run_of
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.ragged import taken as taken_at
+from autofuse.frontend.rolling.windows import Span, Spread, held
 from autofuse.frontend.selection import MaskedSelection
-from autofuse.frontend.steps import DynamicSliceStep, ReshapeStep, ReverseStep, SliceStep, Step
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, element, fresh, view, write
 from autofuse.lazydataclass import dataclass
+
+_NO_ARRAYS = slice | Spread | bool | int | np.generic | MaskedSelection
+"""Items of an index that are no arrays."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _check_masks(shape: tuple[int, ...], items: Sequence[Any]) -> None:
 
 def _mask_shape(item: Any) -> tuple[int, ...] | None:
     """The shape of a boolean array; None for anything else."""
-    if item is None or item is Ellipsis or isinstance(item, slice | bool | int | np.generic | MaskedSelection):
+    if item is None or item is Ellipsis or isinstance(item, _NO_ARRAYS):
         return None
     dtype, shape = (item.dtype, item.shape) if isinstance(item, TracerArray) else _of_array(item)
     return shape if dtype == np.bool_ else None
@@ -172,7 +174,7 @@ def _of_array(item: Any) -> tuple[Any, tuple[int, ...]]:
 
 def _entries(item: Any) -> list[Any]:
     """One item of an index as entries: a known boolean array becomes one integer array per dimension."""
-    if item is None or item is Ellipsis:
+    if item is None or item is Ellipsis or isinstance(item, Spread):
         return [item]
     if isinstance(item, slice):
         return [_static_slice(item)]
@@ -254,137 +256,21 @@ def _assign_masked(x: TracerArray, mask: TracerArray, value: Any) -> None:
     write(x, where.select(chosen, Term(x.value)).value, "assignment through a mask")
 
 
-def basic_steps(shape: tuple[int, ...], entries: Sequence[Any]) -> list[Step]:
-    """The view steps of a basic index."""
-    start: list[int] = []
-    limit: list[int] = []
-    stride: list[int] = []
-    backwards: list[int] = []
-    final: list[int] = []
-    moving: dict[int, tuple[Any, int]] = {}
-    extents = iter(shape)
-    for entry in entries:
-        if entry is None:
-            final.append(1)
-            continue
-        dimension, extent = len(start), next(extents)
-        low, high, step = 0, extent, 1
-        if isinstance(entry, slice) and _moves(entry):
-            at, size = window(entry, extent)
-            final.append(_fixed(size))
-            moving[dimension] = at, _fixed(size)
-            if is_turned(entry):
-                backwards.append(dimension)
-        elif isinstance(entry, slice):
-            low, high, step, reverse, size = _span(entry, extent)
-            final.append(size)
-            if reverse:
-                backwards.append(dimension)
-        elif isinstance(entry, TracerArray):
-            moving[dimension] = _place(entry, extent, dimension), 1
-        else:
-            low, high, step = _point(entry, extent, dimension)
-        start.append(low)
-        limit.append(high)
-        stride.append(step)
-    steps = _slices(shape, SliceStep(tuple(start), tuple(limit), tuple(stride)), moving)
-    if backwards:
-        steps.append(ReverseStep(tuple(backwards)))
-    kept = [len(range(*t)) for t in zip(start, limit, stride, strict=True)]
-    kept = [moving[d][1] if d in moving else extent for d, extent in enumerate(kept)]
-    if kept != final:
-        steps.append(ReshapeStep(tuple(final)))
-    return steps
-
-
-def _moves(entry: slice) -> bool:
-    """Whether a bound of a slice depends on the iteration of a loop."""
-    return any(isinstance(part, Number) for part in (entry.start, entry.stop, entry.step))
-
-
-def _spans(shape: tuple[int, ...], parsed: Parsed) -> dict[int, tuple[Any, Any, tuple[int, int]]]:
-    """By position of an entry: start, stop and the holding slice of slices whose length depends on the iteration."""
-    found: dict[int, tuple[Any, Any, tuple[int, int]]] = {}
+def _spans(shape: tuple[int, ...], parsed: Parsed) -> dict[int, tuple[Any, Span]]:
+    """By position of an entry, of slices whose length depends on the iteration: windows and spans."""
+    found: dict[int, tuple[Any, Span]] = {}
     extents = iter(shape)
     for place, entry in enumerate(parsed.entries):
         extent = 0 if entry is None else next(extents)
-        if isinstance(entry, slice) and _moves(entry):
-            start, size = window(entry, extent)
-            if isinstance(size, Number):
-                found[place] = start, start + size, holding(start, start + size)
+        if isinstance(entry, slice) and moves(entry):
+            run = run_of(entry, extent)
+            if isinstance(run.count, Number):
+                found[place] = held(run, extent)
     return found
 
 
-def _ragged(x: TracerArray, parsed: Parsed, spans: Mapping[int, tuple[Any, Any, tuple[int, int]]]) -> Ragged:
+def _ragged(x: TracerArray, parsed: Parsed, spans: Mapping[int, tuple[Any, Span]]) -> Ragged:
     return taken_at(lambda entries: view(x, *basic_steps(x.shape, entries)), parsed.entries, spans)
-
-
-def _fixed(size: Any) -> int:
-    if isinstance(size, Number):
-        raise CannotRollError("the length of a slice depends on the iteration")
-    return size
-
-
-def _place(index: TracerArray, extent: int, dimension: int) -> TracerArray:
-    return (
-        proved_position(index, extent)
-        if isinstance(index, Number)
-        else integerindexing.wrapped(index, extent, dimension)
-    )
-
-
-def _slices(shape: tuple[int, ...], fixed: SliceStep, moving: Mapping[int, tuple[Any, int]]) -> list[Step]:
-    """A slice at fixed places, and of the dimensions in `moving` at those starts and of those sizes."""
-    if not moving:
-        return _needed(shape, fixed)
-    places = [place for place, _ in moving.values() if isinstance(place, TracerArray)]
-    dtype = places[0].dtype if len({place.dtype for place in places}) == 1 else np.dtype(np.int64)
-    values = {
-        dimension: convert(place.value, dtype) if isinstance(place, TracerArray) else place
-        for dimension, (place, _) in moving.items()
-    }
-    if not places or any(step != 1 for step in fixed.stride):
-        steps = _needed(shape, fixed)
-        start, sizes = (
-            [0] * len(shape),
-            [len(range(*t)) for t in zip(fixed.start, fixed.limit, fixed.stride, strict=True)],
-        )
-    else:
-        steps = list[Step]()
-        start, sizes = list(fixed.start), [b - a for a, b in zip(fixed.start, fixed.limit, strict=True)]
-    starts = tuple(values.get(d, at) for d, at in enumerate(start))
-    wanted = tuple(moving[d][1] if d in moving else size for d, size in enumerate(sizes))
-    if places:
-        return [*steps, DynamicSliceStep(starts, wanted)]
-    held = tuple(at for at in starts if isinstance(at, int))
-    limits = tuple(at + size for at, size in zip(held, wanted, strict=True))
-    return [*steps, SliceStep(held, limits, (1,) * len(held))]
-
-
-def _needed(shape: tuple[int, ...], step: SliceStep) -> list[Step]:
-    whole = all(
-        (low, high, by) == (0, extent, 1)
-        for low, high, by, extent in zip(step.start, step.limit, step.stride, shape, strict=True)
-    )
-    return [] if whole else [step]
-
-
-def _span(entry: slice, extent: int) -> tuple[int, int, int, bool, int]:
-    """A slice as start, limit, positive stride, whether it runs backwards, and its size."""
-    indices = range(*entry.indices(extent))
-    size = len(indices)
-    if not size:
-        return 0, 0, 1, False, 0
-    low, high = min(indices[0], indices[-1]), max(indices[0], indices[-1])
-    step = abs(indices.step) if size > 1 else 1
-    return low, high + 1, step, indices.step < 0 and size > 1, size
-
-
-def _point(entry: int, extent: int, dimension: int) -> tuple[int, int, int]:
-    if not -extent <= entry < extent:
-        raise IndexError(f"index {entry} is out of bounds for axis {dimension} with size {extent}")
-    at = entry % extent
-    return at, at + 1, 1
 
 
 def split(x: TracerArray, parsed: Parsed) -> tuple[TracerArray, list[int], list[Any], int]:

@@ -123,6 +123,15 @@ class Tracing:
             found = self._scalars[key] = make()
         return found
 
+    def once_around(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+        """As `once`; a value of an enclosing region is taken, too."""
+        around: Tracing | None = self
+        while around is not None:
+            if key in around._scalars:
+                return around._scalars[key]
+            around = around.parent
+        return self.once(key, make)
+
     def rename(self, old: Value, new: Value) -> None:
         """`new` replaces `old` in the user's variable: it takes the variable's name."""
         if old in self._names:

@@ -15,8 +15,8 @@ from autofuse.fusion.regionprograms import why_opaque
 from autofuse.ir import index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Symbol
-from autofuse.ir.oprecord import ElementwiseOp, Role
-from autofuse.ir.optable import lookup, role_of
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.columntiles import Columns, cut_columns, find_columns, tile_width
 from autofuse.lower.contraction import ContractionBuilder, Pack
@@ -26,9 +26,10 @@ from autofuse.lower.finish import finish_phase
 from autofuse.lower.opaquekernels import opaque_program
 from autofuse.lower.overlapped import TileShape, kept_values, tiled_phase
 from autofuse.lower.overwriting import Overwriting, overwritings, stored_where_new, without_updates
-from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft, StageDraft
+from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft
 from autofuse.lower.rewrite import statements
-from autofuse.lower.schedule import PANEL_ROWS, PLACEMENT, PRODUCTS, SPLIT, TILE_BYTES, Schedule
+from autofuse.lower.schedule import PANEL_ROWS, PRODUCTS, SPLIT, TILE_BYTES, Schedule
+from autofuse.lower.sharedinstances import shared_instances
 from autofuse.lower.singleloop import Target, single_loop
 from autofuse.lower.split import split_reductions
 from autofuse.lower.splitting import BY_SIZE, Splitting
@@ -126,8 +127,12 @@ def _changing_blocks(candidate: KernelCandidate, schedule: Schedule, name: str, 
     if not found:
         return None
     inside = without_updates(candidate, found)
+    reduces = any(map(_reduces, inside.nodes))
+    made = {value for node in inside.nodes for value in node.outputs}
+    if reduces and not made.issuperset(inside.outputs):
+        return None  # loops are chosen for what the kernel computes
     try:
-        domain = choose_domain(inside) if any(map(_reduces, inside.nodes)) else _NO_LOOPS
+        domain = choose_domain(inside) if reduces else _NO_LOOPS
         if domain is None:
             return None
         program = _Lowering(inside, domain, schedule, name, limits, found, candidate).run()
@@ -198,7 +203,7 @@ class _Lowering:
         if phase.row_block is not None and self._fitting_rows(phase, buffers) != rows:
             rows = self._fitting_rows(phase, buffers)
             buffers, phase, packs, draft = self._build({}, rows)
-        keep = self._shared_instances(phase, draft)
+        keep = shared_instances(self.candidate.graph, phase, draft, self.schedule)
         if keep:
             kept = self._build(keep, rows)
             if _scratch_bytes(kept[0]) <= self.limits.scratch_bytes:
@@ -342,42 +347,6 @@ class _Lowering:
         width = tile_width(columns, row_blocks, phase.row_block.size, self.limits.workers, self.limits.scratch_bytes)
         return (phase, buffers) if width == columns.extent else cut_columns(phase, buffers, columns, width)
 
-    def _shared_instances(self, phase: Phase, draft: PhaseDraft) -> dict[Instance, tuple[int, tuple[Symbol, ...]]]:
-        """Expensive values that several stages need, and the level that computes them."""
-        if self.schedule[PLACEMENT] == "recompute" or phase.vectorised is not None:
-            return {}
-        first: dict[Instance, StageDraft] = {}
-        keep: dict[Instance, tuple[int, tuple[Symbol, ...]]] = {}
-        for stage in draft.ordered():
-            for instance in _topmost(stage, first):
-                home = first[instance]
-                if (
-                    home.level < stage.level
-                    and set(home.symbols) == set(stage.symbols)
-                    and self._expensive(stage, instance)
-                ):
-                    keep[instance] = home.level, home.symbols
-            for instance in stage.reads:
-                first.setdefault(instance, stage)
-        return keep
-
-    def _expensive(self, stage: StageDraft, instance: Instance) -> bool:
-        """Whether computing an instance anew costs more than a store and a load."""
-        seen: set[Instance] = set()
-        todo = [instance]
-        work = 0.0
-        while todo:
-            current = todo.pop()
-            node = self.candidate.graph.producers.get(current[0])
-            if current in seen or node is None:
-                continue
-            seen.add(current)
-            op = lookup(node.op)
-            if isinstance(op, ElementwiseOp):
-                work += op.work.vectors
-            todo += stage.reads.get(current, [])
-        return work >= 8
-
     def _loop_phases(self, group: Sequence[Value], buffers: BufferTable) -> Iterator[Phase]:
         joins = self._long_joins()
         rest = tuple(value for value in group if value not in joins)
@@ -428,21 +397,6 @@ class _Lowering:
             offset = offset * symbol.extent + index.of(symbol)
         stage.body.append(Store(pack.buffer, offset, scalar))
         return finish_phase(phase.draft, pack.symbols, (), None, self.schedule, ())
-
-
-def _topmost(stage: StageDraft, known: Mapping[Instance, StageDraft]) -> Iterator[Instance]:
-    """From what a stage stores or reduces downwards, the first instances that an earlier stage computed already."""
-    seen: set[Instance] = set()
-    todo = list(stage.roots)
-    while todo:
-        instance = todo.pop()
-        if instance in seen:
-            continue
-        seen.add(instance)
-        if instance in known:
-            yield instance
-        else:
-            todo += stage.reads.get(instance, [])
 
 
 def _scratch_bytes(buffers: BufferTable) -> int:

@@ -62,7 +62,7 @@ class Writer:
                 self._statement()
         if self._random.random() < 0.15:
             self._say(f"if {self._scalar()} > {self._random.choice(['0.5', '0.9', '5.0'])}:")
-            self._say("    break")
+            self._say("    break" if self._random.random() < 0.6 else "    return a, b, m, s, t, n")
             self._statement()
         self._depth -= 1
         self._counters.pop()
@@ -94,6 +94,9 @@ class Writer:
                 lambda: f"b[{i}::-1][:{i}] *= 0.9",
                 lambda: f"a[{i}:] = m[{i}:, {i}:][0] * 0.5 + a[{i}:][::-1]",
                 lambda: f"m[:{i}, {i}:][..., 0] = a[:{i}] * 0.5",
+                lambda: f"a[{i}::2] *= 0.9",
+                lambda: f"s = 0.1 * np.sum(b[: {i} + 1 : 3] * a[{i}::-1][::3])",
+                lambda: f"m[{i} % 3 :: 3, {i}] = a[0]",
             ]
         line = self._random.choice(choices)()
         if self._counters and self._random.random() < 0.2:

@@ -17,14 +17,14 @@ X = np.arange(1.0, 5.0)
 
 def _except_exception(x: Any) -> Any:
     try:
-        return x if float(x.sum()) > 0 else -x
+        return x if x.sum().item() > 0 else -x
     except Exception:  # noqa: BLE001 - what the test is about
         return x * 0
 
 
 def _bare_except(x: Any) -> Any:
     try:
-        return x * float(x[0])
+        return x * x[0].item()
     except:  # noqa: E722 - what the test is about
         return x
 
@@ -103,11 +103,11 @@ def test_a_refusal_in_a_loop_body_ends_the_trace() -> None:
 
     def body(i: Any, state: Any) -> Any:
         try:
-            return state * float(state[i])
+            return state * state[i].item()
         except Exception:  # noqa: BLE001 - what the test is about
             return state
 
-    with pytest.raises(TraceError, match=r"float\(\)"):
+    with pytest.raises(TraceError, match=r"item\(\)"):
         trace(lambda x: fori_loop(0, 3, body, x), X)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,11 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.promotion import convert, result_dtype, value_of
 from autofuse.frontend.regions import Region
+from autofuse.frontend.rolling.arithmetic import truth
+from autofuse.frontend.rolling.carried import zeros
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
-from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, floating, truth
+from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, floating, larger
+from autofuse.frontend.rolling.returns import is_returned
 from autofuse.frontend.tracecontext import Checks, current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.graph import Value
@@ -84,10 +87,13 @@ class _Joined:
     """Gets the result."""
 
 
-def branch(test: TracerArray, frame: Frame, names: Sequence[str], sides: Sequence[Callable[[], Any]]) -> Any:
+def branch(
+    test: TracerArray, frame: Frame, names: Sequence[str], live: Container[str], sides: Sequence[Callable[[], Any]]
+) -> Any:
     """Trace both sides: their variables `names` and the arrays that they write are joined; returns what they return.
 
-    Raises CannotRollError where they leave what no graph can choose from.
+    `live`: the variables that are read behind them before they are bound again; others are not joined. Raises
+    CannotRollError where they leave what no graph can choose from.
     """
     entry = frame.get(names)
     traced: list[_Side] = []
@@ -111,7 +117,10 @@ def branch(test: TracerArray, frame: Frame, names: Sequence[str], sides: Sequenc
         joined.append(_Joined((values[0], values[1]), storage.write))
     after = dict(entry)
     for name in (*names, ""):
-        _join(test, name, first, second, after, joined)
+        if not name or name in live or first.ends[name] is second.ends[name]:
+            _join(test, name, first, second, after, joined)
+        else:
+            after[name] = UNBOUND
     _emit(test, first, second, joined)
     returned = after.pop("")
     frame.set(after)
@@ -125,9 +134,30 @@ def _join(
     if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b and repr(a) == repr(b)):
         after[name] = a
     elif a is UNBOUND or b is UNBOUND:
-        after[name] = UNBOUND
+        _join_returned(name, first, second, after, joined) if is_returned(name) else after.update({name: UNBOUND})
     else:
         _join_values(test, name, (first, a), (second, b), after, joined)
+
+
+def _join_returned(name: str, first: _Side, second: _Side, after: dict[str, Any], joined: list[_Joined]) -> None:
+    """What one side returns. The other returns nothing: then it is not asked for, and may be anything."""
+    sides = [first, second]
+    returning = 0 if second.ends[name] is UNBOUND else 1
+    found = sides[returning].ends[name]
+    if not isinstance(found, TracerArray):
+        after[name] = found
+        return
+    values: list[Value] = []
+    for side in sides:
+        with side.region.entered():
+            values.append(found.value if side is sides[returning] else zeros(found.cell.type))
+
+    owner = sides[returning].region
+
+    def done(value: Value) -> None:
+        after[name] = _bound(value, found, found, _python(found), (owner, owner))
+
+    joined.append(_Joined((values[0], values[1]), done))
 
 
 def _join_values(
@@ -141,13 +171,13 @@ def _join_values(
     a, b = first[1], second[1]
     if not (_is_part(a) and _is_part(b)):
         raise CannotRollError(
-            f"{name or 'it'} is a {type(a).__name__} on one side and a {type(b).__name__} on the other"
+            f"{_called(name)} is a {type(a).__name__} on one side and a {type(b).__name__} on the other"
         )
     pythons = [_python(value) for value in (a, b)]
     if all(pythons) and pythons[0] is not pythons[1]:
-        raise CannotRollError(f"{name or 'it'} is a Python int on one side and a float on the other")
-    if all(pythons) and isinstance(test, Comparison):
-        raise CannotRollError(f"{name or 'it'}, a Python number, depends on the iteration")
+        raise CannotRollError(f"{_called(name)} is a Python int on one side and a float on the other")
+    if all(pythons) and isinstance(test, Comparison) and not is_returned(name):
+        raise CannotRollError(f"{_called(name)}, a Python number, depends on the iteration")
     if all(pythons) and pythons[0] is int and type(a - b) is int:
         _join_integers(name, (first[0], a - b), (second[0], 0), b, after, joined)
         return
@@ -157,12 +187,17 @@ def _join_values(
         with side.region.entered():
             values.append(value_of(value, dtype))
     if values[0].type != values[1].type or (_is_array(a) != _is_array(b)):
-        raise CannotRollError(f"{name or 'it'} is {values[0].type} on one side and {values[1].type} on the other")
+        raise CannotRollError(f"{_called(name)} is {values[0].type} on one side and {values[1].type} on the other")
 
     def done(value: Value) -> None:
         after[name] = _bound(value, a, b, pythons[0] if all(pythons) else None, (first[0].region, second[0].region))
 
     joined.append(_Joined((values[0], values[1]), done))
+
+
+def _called(name: str) -> str:
+    """A variable in a message."""
+    return "what is returned" if is_returned(name) else name or "it"
 
 
 def _join_integers(
@@ -195,7 +230,7 @@ def _bound(value: Value, a: Any, b: Any, python: type | None, regions: tuple[Reg
         lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
         known = len(lows) == len(highs) == 2
         ends = (min(lows), max(highs)) if known else (None, None)
-        return Number({Atom(value, *ends, sides=(a, b)): 1})
+        return Number({Atom(value, *ends, growth=larger(a, b)): 1})
     result = fresh(value, is_scalar=not _is_array(a))
     own = (
         all(region.owns(side) and side.cell is side.cell.storage for region, side in zip(regions, (a, b), strict=True))

@@ -184,7 +184,7 @@ class CarriedNumber:
         step = end - self.stand_in if self.python is int else None  # pyright: ignore[reportOperatorIssue]
         if type(step) is int and self._is_counted:
             raise StepError(self.name, step)
-        if step is not None and not (_is_small(step) or self._is_chosen(end)):
+        if self.python is int and not _stays_small(end):
             raise CannotRollError(f"{self.name} is an integer that each iteration computes anew")
         if self.python is int:
             self._require_fit()
@@ -192,17 +192,6 @@ class CarriedNumber:
         with region.entered():
             left = value_of(end, dtype)
         return Outcome(Carry(lambda: self._initial(dtype), self.given, left, nothing))
-
-    def _is_chosen(self, end: Any) -> bool:
-        """Whether an integer is what it was, or another one of known size: then it does not grow."""
-        if not isinstance(end, Number):
-            return type(end) is int
-        if end.low is not None and end.high is not None:
-            return True
-        ((atom, by),) = end.terms.items() if len(end.terms) == 1 else ((None, 0),)
-        if atom is None or by != 1 or end.constant:
-            return False
-        return atom.value is self.given or (bool(atom.sides) and all(map(self._is_chosen, atom.sides)))
 
     def _require_fit(self) -> None:
         """An integer of unknown size must not have met arrays of fewer bits, where NumPy asks whether it fits."""
@@ -227,10 +216,13 @@ class CarriedNumber:
 Variable = Kept | Counted | CarriedArray | CarriedNumber
 
 
-def _is_small(step: Any) -> bool:
-    """Whether an integer that grows by this in every iteration fits in 64 bits, however long a loop can run."""
-    low, high = (step.low, step.high) if isinstance(step, Number) else (step, step)
-    return low is not None and high is not None and max(-low, high) < _STEP
+def _stays_small(end: Any) -> bool:
+    """Whether an integer that an iteration leaves fits in 64 bits, however long a loop can run.
+
+    It does if it is of known size, or at most a known number greater than all those that the iteration began with.
+    """
+    weight, slack = end.growth if isinstance(end, Number) else (0, 0)
+    return weight == 0 or (weight <= 1 and slack < _STEP)
 
 
 def _is_static(value: Any) -> bool:
@@ -246,7 +238,7 @@ def last_value(end: Any, counter: Atom, last: Any) -> Any:
     if not isinstance(end, Number) or end.python is float:
         return None
     by = end.terms.get(counter, 0)
-    rest = Number({atom: each for atom, each in end.terms.items() if atom is not counter}, end.constant)
+    rest = Number({atom: each for atom, each in end.terms.items() if atom != counter}, end.constant)
     return simplified(rest) + last * by
 
 

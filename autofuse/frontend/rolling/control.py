@@ -102,7 +102,7 @@ class Roller:
         if traced is None:
             (then if test else other)()
             return
-        self._branch(traced, Frame(then, other), Variables(*found).assigned, (then, other))
+        self._branch(traced, Frame(then, other), Variables(*found), (then, other))
         self._note(then, line, "became a branch")
 
     def choose(self, test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
@@ -110,12 +110,15 @@ class Roller:
         traced = undecided(test)
         if traced is None:
             return then() if test else other()
-        return self._branch(traced, Frame(), (), (then, other))
+        return self._branch(traced, Frame(), None, (then, other))
 
-    def _branch(self, test: TracerArray, frame: Frame, names: Sequence[str], sides: Sequence[Callable[[], Any]]) -> Any:
+    def _branch(
+        self, test: TracerArray, frame: Frame, found: Variables | None, sides: Sequence[Callable[[], Any]]
+    ) -> Any:
+        names, live = ((), ()) if found is None else (found.assigned, found.after)
         try:
             with CallScope():
-                return branch(test, frame, names, sides)
+                return branch(test, frame, names, live, sides)
         except CannotRollError as error:
             raise _refused("if", error) from error
 

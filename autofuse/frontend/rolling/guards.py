@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import OWN_FOLDER
-from autofuse.frontend.promotion import as_tracer
-from autofuse.frontend.rolling.items import Walk, ranged
-from autofuse.frontend.rolling.numbers import Number, floating, greatest, least
+from autofuse.frontend.rolling.items import Walk
+from autofuse.frontend.rolling.pythonfunctions import python_function
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracecontext import current, is_active
@@ -73,7 +71,7 @@ class Guards:
 
     def call(self, function: Any) -> Any:
         """What to call in place of `function`."""
-        instead, fork = _instead(function), innermost_fork()
+        instead, fork = python_function(function), innermost_fork()
         if instead is not None:
             return instead if fork is None else functools.partial(_checked, instead, fork)
         if fork is None:
@@ -157,63 +155,3 @@ def _converted(function: type[np.generic], *args: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], TracerArray):
         return args[0].astype(function)
     return function(*args)
-
-
-# what builtins do with numbers of the graph
-
-
-def _float(*args: Any) -> Any:
-    if len(args) == 1 and isinstance(args[0], Number):
-        number = args[0]
-        return number if number.python is float else floating(number.as_dtype(np.dtype(np.float64)))
-    return float(*args)
-
-
-def _int(*args: Any) -> Any:
-    if len(args) == 1 and isinstance(args[0], Number) and args[0].python is int:
-        return args[0]
-    return int(*args)
-
-
-def _len(value: Any) -> Any:
-    return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
-
-
-def _isinstance(value: Any, kind: Any) -> bool:
-    return isinstance(value.python(0) if isinstance(value, Number) else value, kind)
-
-
-def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahead: Callable[[Any, Any], Any]) -> Any:
-    """`min` or `max`, also of traced scalars: the first of equal ones, as Python has it."""
-
-    def extreme(*args: Any, **kwargs: Any) -> Any:
-        scalars = [arg for arg in args if isinstance(arg, TracerArray) and not arg.shape and arg.known is None]
-        if not scalars or kwargs or len(args) < 2:
-            return python(*args, **kwargs)
-        best = args[0]
-        for other in args[1:]:
-            if all(isinstance(side, int | Number) for side in (best, other)):
-                best = numbers(best, other)
-            else:
-                best = call(np.where, as_tracer(ahead(other, best)), other, best)[()]
-        return best
-
-    return extreme
-
-
-_INSTEAD: dict[Any, Callable[..., Any]] = {
-    range: ranged,
-    enumerate: functools.partial(Walk, enumerate),
-    zip: functools.partial(Walk, zip),
-    reversed: functools.partial(Walk, reversed),
-    float: _float,
-    int: _int,
-    isinstance: _isinstance,
-    len: _len,
-    min: _extreme(min, least, lambda a, b: a < b),
-    max: _extreme(max, greatest, lambda a, b: a > b),
-}
-
-
-def _instead(function: Any) -> Callable[..., Any] | None:
-    return _INSTEAD.get(function) if isinstance(function, type | types.BuiltinFunctionType) else None

@@ -32,6 +32,7 @@ from autofuse.frontend.rolling.emission import emit, emit_while
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
 from autofuse.frontend.rolling.items import Items
 from autofuse.frontend.rolling.numbers import Atom, Number, floating
+from autofuse.frontend.rolling.returns import is_returned
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir import dtypes
@@ -204,7 +205,7 @@ class _Attempt:
         counted = self._known.steps
         begun: dict[str, Variable] = {}
         for name, content in entry.items():
-            if content is UNBOUND or name not in self._known.read:
+            if content is UNBOUND or name not in self._known.read or is_returned(name):
                 continue
             if counting is not None and name in counted and _is_number(content, int):
                 begun[name] = Counted(name, content, counted[name], *counting)
@@ -294,6 +295,9 @@ class _Attempt:
         if end is UNBOUND or name not in self._found.after:
             self._after[name] = lambda: before if end is UNBOUND else UNBOUND
             return
+        if is_returned(name):
+            self._bind_returned(name, end, before)
+            return
         if counter is None or not isinstance(trips, int):
             raise NameError(f"{name} may be unbound behind the loop", name=name)
         last = last_value(end, counter, trips - 1)
@@ -312,9 +316,43 @@ class _Attempt:
             left = end.value
         self._carry(name, Carry(lambda: zeros(end.cell.type), given, left, nothing), end)
 
+    def _bind_returned(self, name: str, end: Any, before: Any) -> None:
+        """What iterations may return: it is read only if the last one did, or something before the loop."""
+        if before is UNBOUND or (_is_constant(end) and type(before) is type(end) and before == end):
+            before = end
+            if _is_constant(end):
+                self._after[name] = lambda: end
+                return
+        parts = [end, before]
+        if not all(isinstance(part, TracerArray) or type(part) in (bool, int, float) for part in parts):
+            raise CannotRollError(f"it returns a {type(end).__name__} that may be another one before")
+        kinds = {_python_kind(part) for part in parts}
+        if len(kinds) > 1:
+            raise CannotRollError("it returns other kinds of numbers or arrays than before")
+        with self._region.entered():
+            left = _value(end)
+        given = self._region.input(left.type)
+        first = (lambda: zeros(left.type)) if before is end else (lambda: _value(before))
+        self._carry(name, Carry(first, given, left, nothing), end)
+
+
+def _python_kind(value: Any) -> Any:
+    """What a value is: a Python number of a type, or an array of a type."""
+    if isinstance(value, Number):
+        return value.python
+    return (value.cell.type, value.is_scalar) if isinstance(value, TracerArray) else type(value)
+
+
+def _value(content: Any) -> Value:
+    """A number or an array as a value."""
+    kind = _python_kind(content)
+    return value_of(content, np.dtype(kind) if isinstance(kind, type) else kind[0].dtype.numpy)
+
 
 def _like(end: Any, value: Value) -> Any:
     """What a variable is bound to behind a loop, whose last iteration left it bound to `end`."""
+    if isinstance(end, bool):
+        return fresh(value)
     if isinstance(end, Number) or not isinstance(end, TracerArray):
         whole = end.python is int if isinstance(end, Number) else type(end) is int
         return Number({Atom(value, None, None): 1}) if whole else floating(value)

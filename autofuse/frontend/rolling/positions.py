@@ -10,6 +10,7 @@ from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.rolling.numbers import Number
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.lazydataclass import dataclass
 
 _I64 = np.dtype(np.int64)
 
@@ -34,48 +35,59 @@ def _wrapped(index: Number, extent: int) -> TracerArray:
     return fresh((term < 0).select(term + extent, term).value)
 
 
-def window(entry: slice, extent: int) -> tuple[Any, Any]:
-    """The first place of a slice with bounds that move, and its length: each an `int`, or a Number where it moves.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The elements of an axis that a slice takes, from the least place on."""
 
-    One with step -1 is turned afterwards: the first place is that of its last element. Raises CannotRollError for a
-    step other than 1 and -1, and where NumPy may clip a bound.
+    start: Any
+    """The least place: an `int`, or a Number where it moves. So are the others."""
+    count: Any
+    step: Any
+    """From one to the next; at least 1."""
+    turned: bool
+    """Whether the slice runs backwards."""
+
+    @property
+    def hull(self) -> Any:
+        """How many places there are from the first to the last, where the step is known and there are some."""
+        return (self.count - 1) * self.step + 1
+
+
+def run_of(entry: slice, extent: Any) -> Run:
+    """What a slice with bounds or a step that move takes. `extent`: of the axis; a Number where that moves too.
+
+    Raises CannotRollError where NumPy may clip a bound in some iterations and not in others, and for a step that may be
+    positive or negative.
     """
-    start, stop = bounds(entry, extent)
-    size = stop - start
-    low, high = (size.low, size.high) if isinstance(size, Number) else (size, size)
+    step = 1 if entry.step is None else entry.step
+    low, high = ends(step)
+    turned = high is not None and high < 0
+    if not turned and (low is None or low < 1):
+        raise CannotRollError("it slices with a step whose sign is not known")
+    first, stop = _bounds(entry, extent, turned)
+    step = -step if turned else step
+    size = stop - first
+    low, high = ends(size)
     if low is None or high is None:
         raise CannotRollError("it slices to a place of unknown size")
     if high <= 0:
-        return 0, 0
+        return Run(0, 0, 1, turned)
     if low < 0:
         raise CannotRollError("its slice may end before it starts", first=True, last=True)
-    return start, size
+    count = size if _is_one(step) else (size + (step - 1)) // step
+    return Run(stop - 1 - (count - 1) * step if turned else first, count, step, turned)
 
 
-def holding(start: Any, stop: Any) -> tuple[int, int]:
-    """The fixed slice that holds a moving one in all iterations."""
-    low, high = (start.low if isinstance(start, Number) else start), (stop.high if isinstance(stop, Number) else stop)
-    assert low is not None
-    assert high is not None
-    return low, high
+def _is_one(step: Any) -> bool:
+    return type(step) is int and step == 1
 
 
-def is_turned(entry: Any) -> bool:
-    """Whether an index is a slice that runs backwards, element by element."""
-    return isinstance(entry, slice) and type(entry.step) is int and entry.step == -1
-
-
-def bounds(entry: slice, extent: Any) -> tuple[Any, Any]:
-    """The least place of a slice with bounds that move, and the place behind the greatest. Raises as `window` does.
-
-    `extent`: of the axis; a Number where that moves too.
-    """
-    if is_turned(entry):
+def _bounds(entry: slice, extent: Any, turned: bool) -> tuple[Any, Any]:
+    """The least place that a slice may take, and the place behind the greatest."""
+    if turned:
         last = None if entry.start is None else _bound(entry.start, extent, extent - 1)
         first = None if entry.stop is None else _bound(entry.stop, extent, extent - 1)
         return (0 if first is None else first + 1), (extent if last is None else last + 1)
-    if entry.step not in (None, 1):
-        raise CannotRollError("it slices with a step other than 1 and -1 from or to a place that moves")
     start = 0 if entry.start is None else _bound(entry.start, extent, extent)
     stop = extent if entry.stop is None else _bound(entry.stop, extent, extent)
     return start, stop

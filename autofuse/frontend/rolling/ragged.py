@@ -7,6 +7,7 @@ take only its own elements, others being replaced by what changes nothing; write
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,32 +20,16 @@ from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.operators import call_ufunc
 from autofuse.frontend.promotion import as_tracer, broadcast, value_of
 from autofuse.frontend.rolling.numbers import Number
-from autofuse.frontend.rolling.positions import ends, is_turned, not_below, window
+from autofuse.frontend.rolling.positions import Run, ends, not_below, run_of
+from autofuse.frontend.rolling.windows import Span, held, is_zero
 from autofuse.frontend.tracer import TracerArray, fresh, write
-from autofuse.ir.combiners import combiner_identity
-from autofuse.lazydataclass import dataclass
 
-_REDUCTIONS = {np.sum, np.prod, np.mean, np.max, np.min, np.any, np.all}
-_EXTREMA = {np.max: "maximum", np.min: "minimum"}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Span:
-    """Where a slice lies in its window, along one axis."""
-
-    first: Any
-    """Position in the window: an `int` or a Number."""
-    length: Any
-
-    def is_long_as(self, other: Span) -> bool:
-        """Whether two have the same length in all iterations."""
-        return _is_zero(self.length - other.length)
-
-    def turned(self, window: int) -> Span:
-        """Of the window from its end."""
-        return Span(window - self.first - self.length, self.length)
-
-
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""NumPy's functions of such slices (`raggedfunctions`)."""
+_METHODS = frozenset(
+    "all any argmax argmin clip cumprod cumsum dot max mean min prod round std sum var".split()  # noqa: SIM905
+)
+"""Those that are methods of arrays, too."""
 Spans = Mapping[int, Span]
 """By axis, counted from the end (-1 is the last): so they stay when shapes are broadcast."""
 
@@ -78,7 +63,7 @@ class Ragged(NDArrayOperatorsMixin):
     @property
     def T(self) -> Ragged:  # noqa: N802 - NumPy's name
         if self.ndim > 2:
-            raise _refused("transposing it")
+            raise refused("transposing it")
         return self if self.ndim == 1 else Ragged(self.array.T, {-3 - axis: span for axis, span in self.spans.items()})
 
     # NumPy's protocols
@@ -86,37 +71,31 @@ class Ragged(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
         if method == "outer" and not kwargs and out is None:
-            return _outer(ufunc, *inputs)
+            return outer(ufunc, *inputs)
         if method != "__call__" or kwargs or (out is not None and out != (self,) and out[0] is not self):
-            raise _refused(f"np.{ufunc.__name__}.{method}")
+            raise refused(f"np.{ufunc.__name__}.{method}")
         if ufunc is np.matmul:
-            return _product(*inputs)
-        result = _elementwise(lambda *arrays: call_ufunc(ufunc, "__call__", arrays, {}), inputs)
+            return FUNCTIONS[np.matmul](*inputs)
+        result = elementwise(lambda *arrays: call_ufunc(ufunc, "__call__", arrays, {}), inputs)
         if out is None:
             return result
         if not np.can_cast(result.dtype, self.dtype, "same_kind"):
-            raise _refused(f"writing {result.dtype} into {self.dtype}")
+            raise refused(f"writing {result.dtype} into {self.dtype}")
         self.assign(result)
         return self
 
     def __array_function__(self, function: Any, types: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         del types
-        if function in _REDUCTIONS and args and args[0] is self:
-            return self._reduced(function, *args[1:], **kwargs)
-        if function in (np.dot, np.inner) and len(args) == 2 and not kwargs:
-            return _product(*args)
-        if function is np.outer and len(args) == 2 and not kwargs:
-            return _outer(np.multiply, *args)
-        if function is np.flip and args == (self,) and self.ndim == 1 and not kwargs:
-            return self[::-1]
-        raise _refused(f"np.{getattr(function, '__name__', function)}")
+        if function not in FUNCTIONS:
+            raise refused(f"np.{getattr(function, '__name__', function)}")
+        return FUNCTIONS[function](*args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
         entries, kept = self._entries(index)
         part = self.array[tuple(entries)]
         if not kept:
             return part
-        spans = {place - len(entries) + sum(map(_is_position, entries[place:])): kept[place] for place in kept}
+        spans = {place - len(entries) + sum(map(is_position, entries[place:])): kept[place] for place in kept}
         inner = part if isinstance(part, Ragged) else Ragged(part, {})
         return Ragged(inner.array, {**inner.spans, **spans})
 
@@ -134,7 +113,7 @@ class Ragged(NDArrayOperatorsMixin):
         given: list[Any] = list(index) if isinstance(index, tuple) else [index]  # pyright: ignore[reportUnknownArgumentType]
         used = sum(item is not None and item is not Ellipsis for item in given)
         if used > self.ndim:
-            raise _refused("such an index")
+            raise refused("such an index")
         at = next((place for place, item in enumerate(given) if item is Ellipsis), len(given))
         given[at : at + 1] = [slice(None)] * (self.ndim - used)
         entries: list[Any] = []
@@ -144,30 +123,31 @@ class Ragged(NDArrayOperatorsMixin):
             span = None if item is None else self.spans.get(axis)
             axis += item is not None
             if span is None:
-                if not (item is None or isinstance(item, slice) or _is_position(item)):
-                    raise _refused("such an index")
+                if not (item is None or isinstance(item, slice) or is_position(item)):
+                    raise refused("such an index")
                 entries.append(item)
             elif isinstance(item, slice):
-                turned = is_turned(item)
-                start, size = window(item, span.length)
-                part = Span(span.first + start, size)
-                kept[len(entries)] = part.turned(self.array.shape[axis - 1]) if turned else part
-                entries.append(slice(None, None, -1) if turned else slice(None))
+                entry, kept[len(entries)] = self._part(item, span, self.array.shape[axis - 1])
+                entries.append(entry)
             else:
                 entries.append(_position(item, span))
         return entries, kept
 
+    def _part(self, item: slice, span: Span, window: int) -> tuple[Any, Span]:
+        """A slice of an axis with a span: an entry for the window, and its span."""
+        run = run_of(item, span.length)
+        if not is_zero(run.step - 1):
+            return held(Run(span.first + run.start, run.count, run.step, run.turned), window)
+        part = Span(span.first + run.start, run.count)
+        return _WHOLE[run.turned], part.turned(window) if run.turned else part
+
     def __getattr__(self, name: str) -> Any:
-        function = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "max": np.max, "min": np.min}.get(name)
-        if function is not None:
-            return lambda *args, **kwargs: self._reduced(function, *args, **kwargs)
         if name.startswith("__") or not hasattr(np.ndarray, name):
             raise AttributeError(name)
-        raise _refused(f"its {name}")
-
-    def dot(self, other: Any) -> Any:
-        """As `np.dot`."""
-        return _product(self, other)
+        function = getattr(np, name, None)
+        if name not in _METHODS or function not in FUNCTIONS:
+            raise refused(f"its {name}")
+        return functools.partial(FUNCTIONS[function], self)
 
     def copy(self) -> Ragged:
         """As of an array."""
@@ -178,16 +158,16 @@ class Ragged(NDArrayOperatorsMixin):
         return Ragged(self.array.astype(dtype), self.spans)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise _refused("making an array of it")
+        raise refused("making an array of it")
 
     def __len__(self) -> int:
-        raise _refused("its len()")
+        raise refused("its len()")
 
     def __iter__(self) -> Any:
-        raise _refused("iterating over it")
+        raise refused("iterating over it")
 
     def __bool__(self) -> bool:
-        raise _refused("its truth value")
+        raise refused("its truth value")
 
     # what it is made of
 
@@ -216,37 +196,45 @@ class Ragged(NDArrayOperatorsMixin):
         chosen = call(np.where, fresh(mask), fresh(wide, is_scalar=False), self.array)
         write(TracerArray(self.array.cell), chosen.value, "assignment to an index")
 
-    def _reduced(self, function: Any, axis: Any = None, **kwargs: Any) -> Any:
-        if kwargs or (axis is not None and type(axis) is not int):
-            raise _refused(f"np.{function.__name__} with such arguments")
-        taken = list(range(-self.ndim, 0)) if axis is None else [axis if axis < 0 else axis - self.ndim]
-        own = [one for one in taken if one in self.spans]
-        extra: dict[str, Any] = {"where": self.mask(own)} if own else {}
-        if own and function in _EXTREMA:
-            if any(_least(self.spans[one].length) < 1 for one in own):
-                raise _refused("the extreme of what may have no elements")
-            extra["initial"] = combiner_identity(_EXTREMA[function], self.array.cell.type.dtype)
-        result = call(function, self.array, axis=axis, **extra)
-        kept = [one for one in range(-self.ndim, 0) if one not in taken]
-        spans = {place - len(kept): self.spans[one] for place, one in enumerate(kept) if one in self.spans}
-        return Ragged(result, spans) if spans else result
 
-
-def taken(view: Callable[[Sequence[Any]], TracerArray], entries: Sequence[Any], spans: Mapping[int, Any]) -> Ragged:
-    """The slice at index `entries`. `spans`: by position of an entry, the start, stop and window of its slice."""
-    held = [slice(*spans[place][2]) if place in spans else entry for place, entry in enumerate(entries)]
+def taken(
+    view: Callable[[Sequence[Any]], TracerArray], entries: Sequence[Any], spans: Mapping[int, tuple[Any, Span]]
+) -> Ragged:
+    """The slice at index `entries`. `spans`: by position of an entry, its window and where the slice lies in it."""
+    windows = [spans[place][0] if place in spans else entry for place, entry in enumerate(entries)]
     axes = [place for place, entry in enumerate(entries) if entry is None or isinstance(entry, slice)]
-    found = {
-        axes.index(place) - len(axes): Span(start - window[0], stop - start)
-        for place, (start, stop, window) in spans.items()
-    }
-    turned = {place: is_turned(entries[place]) for place in spans}
-    if not any(turned.values()):
-        return Ragged(view(held), found)
-    return Ragged(view(held), found)[tuple(_WHOLE[turned.get(place, False)] for place in axes)]
+    return Ragged(view(windows), {axes.index(place) - len(axes): span for place, (_, span) in spans.items()})
 
 
-def _elementwise(function: Callable[..., Any], operands: Sequence[Any]) -> Ragged:
+def as_ragged(operand: Any) -> Ragged:
+    """A slice, or an array as one without spans."""
+    return operand if isinstance(operand, Ragged) else Ragged(as_tracer(operand), {})
+
+
+def outer(ufunc: np.ufunc, a: Any, b: Any) -> Any:
+    """`ufunc.outer` of two vectors."""
+    sides = [as_ragged(side) for side in (a, b)]
+    if any(side.ndim != 1 for side in sides):
+        raise refused("such an outer product")
+    return ufunc(sides[0][:, None], sides[1][None, :])
+
+
+def of_shape(shape: Sequence[Any], make: Callable[[tuple[int, ...]], TracerArray]) -> Ragged:
+    """An array whose shape moves, in a window that `make` makes."""
+    window: list[int] = []
+    spans: dict[int, Span] = {}
+    for axis, extent in enumerate(shape):
+        low, high = ends(extent)
+        if low is None or high is None or low < 0:
+            raise CannotRollError("it makes an array of unknown size")
+        window.append(high)
+        if isinstance(extent, Number):
+            spans[axis - len(shape)] = Span(0, extent)
+    return Ragged(make(tuple(window)), spans)
+
+
+def elementwise(function: Callable[..., Any], operands: Sequence[Any]) -> Ragged:
+    """A function of operands of one shape, element by element."""
     spans, shape = _common(operands)
     return Ragged(function(*_aligned(operands, spans, shape)), spans)
 
@@ -272,65 +260,27 @@ def _aligned(operands: Sequence[Any], spans: Spans, shape: Sequence[int]) -> lis
 def _one_aligned(operand: Any, spans: Spans, shape: Sequence[int]) -> Any:
     if not isinstance(operand, Ragged):
         if not isinstance(operand, TracerArray | np.ndarray | np.generic | int | float):
-            raise _refused(f"combining it with a {type(operand).__name__}")
+            raise refused(f"combining it with a {type(operand).__name__}")
         extents = np.shape(operand) if not isinstance(operand, TracerArray) else operand.shape
         if any(-axis <= len(extents) and extents[axis] != 1 for axis in spans):
-            raise _refused("combining it with an array of fixed length")
+            raise refused("combining it with an array of fixed length")
         return operand if isinstance(operand, Number | int | float) else as_tracer(operand)
     array = operand.array
     for axis, span in operand.spans.items():
         if axis not in spans or not span.is_long_as(spans[axis]):
-            raise _refused("combining it with a slice of another length")
-        if not _is_zero(span.first - spans[axis].first) or array.shape[axis] != shape[axis]:
-            array = _moved(array, axis, span.first - spans[axis].first, shape[axis])
+            raise refused("combining it with a slice of another length")
+        if not is_zero(span.first - spans[axis].first) or array.shape[axis] != shape[axis]:
+            array = moved(array, axis, span.first - spans[axis].first, shape[axis])
     for axis in spans:
         if axis not in operand.spans and -axis <= array.ndim and array.shape[axis] != 1:
-            raise _refused("combining it with an array of fixed length")
+            raise refused("combining it with an array of fixed length")
     return array
 
 
-def _moved(array: TracerArray, axis: int, by: Any, window: int) -> TracerArray:
+def moved(array: TracerArray, axis: int, by: Any, window: int) -> TracerArray:
     """Elements `by` further along an axis, in a window of another extent; others repeat the ends."""
     places = call(np.clip, call(np.arange, window) + by, 0, array.shape[axis] - 1)
     return call(np.take, array, places, axis=axis)
-
-
-def _product(a: Any, b: Any) -> Any:
-    """`a @ b` of vectors and matrices."""
-    sides = [side if isinstance(side, Ragged) else Ragged(as_tracer(side), {}) for side in (a, b)]
-    first, second = sides
-    if not (1 <= first.ndim <= 2 and 1 <= second.ndim <= 2):
-        raise _refused("such a product")
-    over = -1 if second.ndim == 1 else -2
-    spans = first.spans.get(-1), second.spans.get(over)
-    left, right = first.array, second.array
-    if spans[0] is not None and spans[1] is not None:
-        if not spans[0].is_long_as(spans[1]):
-            raise _refused("a product of slices of other lengths")
-        window = left.shape[-1]
-        if not _is_zero(spans[1].first - spans[0].first) or right.shape[over] != window:
-            right = _moved(right, over, spans[1].first - spans[0].first, window)
-        left = first.with_others(0, [-1])
-        right = Ragged(right, {over: spans[0]}).with_others(0, [over])  # one mask for both
-    elif spans != (None, None):
-        raise _refused("a product with an array of fixed length")
-    result = np.matmul(left, right)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    kept: dict[int, Span] = {}
-    if first.ndim == 2 and -2 in first.spans:
-        kept[-2 if second.ndim == 2 else -1] = first.spans[-2]
-    if second.ndim == 2 and -1 in second.spans:
-        kept[-1] = second.spans[-1]
-    if not kept:
-        return result
-    product = Ragged(result, kept)
-    return Ragged(product.with_others(0, list(kept)), kept)  # so that the others need not be computed
-
-
-def _outer(ufunc: np.ufunc, a: Any, b: Any) -> Any:
-    sides = [side if isinstance(side, Ragged) else Ragged(as_tracer(side), {}) for side in (a, b)]
-    if any(side.ndim != 1 for side in sides):
-        raise _refused("such an outer product")
-    return ufunc(sides[0][:, None], sides[1][None, :])
 
 
 def _between(span: Span, window: int, axis: int) -> TracerArray:
@@ -339,28 +289,19 @@ def _between(span: Span, window: int, axis: int) -> TracerArray:
     return call(np.reshape, inside, (window, *(1,) * (-1 - axis)))
 
 
-def _is_zero(difference: Any) -> bool:
-    return type(difference) is int and difference == 0
-
-
-def _least(length: Any) -> int:
-    low = length.low if isinstance(length, Number) else length
-    return 0 if low is None else low
-
-
 _WHOLE = (slice(None), slice(None, None, -1))
 """All of an axis, from its start and from its end."""
 
 
-def _is_position(item: Any) -> bool:
+def is_position(item: Any) -> bool:
     """Whether an entry of an index takes one element, and its axis away."""
     return isinstance(item, int | np.integer | Number) and not isinstance(item, bool)
 
 
 def _position(item: Any, span: Span) -> Any:
     """The place in the window of one element of a span. Raises CannotRollError where there may be none."""
-    if not _is_position(item):
-        raise _refused("such an index")
+    if not is_position(item):
+        raise refused("such an index")
     _, high = ends(item)
     if high is not None and high < 0:
         item += span.length
@@ -369,5 +310,6 @@ def _position(item: Any, span: Span) -> Any:
     return span.first + item
 
 
-def _refused(what: str) -> CannotRollError:
+def refused(what: str) -> CannotRollError:
+    """That something cannot be done with such slices."""
     return CannotRollError(f"the length of a slice changes with the iteration, and so does {what}")

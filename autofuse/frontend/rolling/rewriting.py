@@ -8,8 +8,9 @@
 
 and so for `while` and `if`; `a if t else b`, `and`, `or`, `not` in conditions, calls, and targets of assignments go
 through functions too, which see what a loop's body does to Python's own objects. Those functions are in `calls`.
-What leaves a loop or branch (`return`, `yield`), or makes scopes in it, stays as it is: only in a loop's body
-`if t: continue` becomes the other side of an `if`, and `if t: break` a condition of the loop (`breaks.py`).
+What leaves a loop or branch (`yield`), or makes scopes in it, stays as it is; but `return` becomes a value and a flag
+(`returns.py`), and in a loop's body `if t: continue` the other side of an `if`, `if t: break` a condition of the loop
+(`breaks.py`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from typing import Any
 
 from autofuse.frontend.rolling.breaks import continued, jumps, without_breaks
 from autofuse.frontend.rolling.liveness import Liveness
+from autofuse.frontend.rolling.returns import PREFIX, without_returns
 from autofuse.frontend.rolling.variables import Variables, own_nodes, variables_of
 
-PREFIX = "_af_"
-"""Begins every name that rewritten functions have and their source has not."""
 _ITEM = "_af_item"
 _MADE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LEAVES = (
@@ -55,6 +55,7 @@ def rewritten(function: ast.FunctionDef) -> ast.FunctionDef:
 
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, function: ast.FunctionDef) -> None:
+        without_returns(function)
         without_breaks(function, PREFIX)
         self._function = function
         self._live = Liveness(function.body)

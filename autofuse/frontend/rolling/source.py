@@ -12,7 +12,8 @@ from functools import reduce
 from operator import or_
 from types import CodeType, FunctionType
 
-from autofuse.frontend.rolling.rewriting import PREFIX, rewritten
+from autofuse.frontend.rolling.returns import PREFIX
+from autofuse.frontend.rolling.rewriting import rewritten
 
 _FLAGS = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
 _CALLING = ("PRECALL", "PUSH_NULL", "CACHE", "NOP", "EXTENDED_ARG")

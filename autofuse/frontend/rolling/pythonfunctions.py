@@ -1,0 +1,130 @@
+"""What Python's own functions do with numbers of the graph: `range`, `len`, `int`, `min`, `math.sqrt` and so on."""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.dispatch import call
+from autofuse.frontend.promotion import as_tracer, convert, value_of
+from autofuse.frontend.rolling.arithmetic import greatest, least
+from autofuse.frontend.rolling.items import Walk, ranged
+from autofuse.frontend.rolling.numbers import Atom, Number, floating
+from autofuse.frontend.rolling.ragged import Ragged
+from autofuse.frontend.tracer import TracerArray, fresh
+
+_I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
+
+
+def python_function(function: Any) -> Callable[..., Any] | None:
+    """What to call in place of a function of Python's; None if there is nothing to be done about it."""
+    if not isinstance(function, type | types.BuiltinFunctionType):
+        return None
+    found = _INSTEAD.get(function)
+    if found is None and function in _MATH:
+        return functools.partial(_math, function, _MATH[function])
+    return found
+
+
+def _is_traced(value: Any) -> bool:
+    """Whether it is a number that only the run knows."""
+    return isinstance(value, TracerArray) and not value.shape and (isinstance(value, Number) or value.known is None)
+
+
+def _float(*args: Any) -> Any:
+    if len(args) != 1 or not _is_traced(args[0]) or args[0].dtype.kind == "c":
+        return float(*args)
+    number = args[0]
+    if isinstance(number, Number):
+        return number if number.python is float else floating(number.as_dtype(_F64))
+    return floating(convert(number.value, _F64))
+
+
+def _int(*args: Any) -> Any:
+    if len(args) != 1 or not _is_traced(args[0]) or args[0].dtype.kind == "c":
+        return int(*args)
+    number = args[0]
+    if isinstance(number, Number) and number.python is int:
+        return number
+    whole: Any = number if number.dtype.kind in "biu" else np.trunc(number)
+    return _whole(whole)
+
+
+def _whole(number: TracerArray) -> Number:
+    """An integer of the run as one of Python's: it is taken to have 64 bits."""
+    narrow = number.dtype.kind == "b" or (number.dtype.kind in "iu" and number.dtype.itemsize < 8)
+    info = np.iinfo(number.dtype) if narrow and number.dtype.kind != "b" else None
+    ends = (0, 1) if narrow and info is None else (None, None) if info is None else (int(info.min), int(info.max))
+    return Number({Atom(convert(number.value, _I64), *ends, growth=(Fraction(0), Fraction(0))): 1})
+
+
+def _len(value: Any) -> Any:
+    return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
+
+
+def _isinstance(value: Any, kind: Any) -> bool:
+    return isinstance(value.python(0) if isinstance(value, Number) else value, kind)
+
+
+def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahead: Callable[[Any, Any], Any]) -> Any:
+    """`min` or `max`, also of traced scalars: the first of equal ones, as Python has it."""
+
+    def extreme(*args: Any, **kwargs: Any) -> Any:
+        scalars = [arg for arg in args if isinstance(arg, TracerArray) and not arg.shape and arg.known is None]
+        if not scalars or kwargs or len(args) < 2:
+            return python(*args, **kwargs)
+        best = args[0]
+        for other in args[1:]:
+            if all(isinstance(side, int | Number) for side in (best, other)):
+                best = numbers(best, other)
+            else:
+                best = call(np.where, as_tracer(ahead(other, best)), other, best)[()]
+        return best
+
+    return extreme
+
+
+_INSTEAD: dict[Any, Callable[..., Any]] = {
+    range: ranged,
+    enumerate: functools.partial(Walk, enumerate),
+    zip: functools.partial(Walk, zip),
+    reversed: functools.partial(Walk, reversed),
+    float: _float,
+    int: _int,
+    isinstance: _isinstance,
+    len: _len,
+    min: _extreme(min, least, lambda a, b: a < b),
+    max: _extreme(max, greatest, lambda a, b: a > b),
+}
+
+
+def _math(function: Callable[..., Any], ufunc: Callable[..., Any], *args: Any) -> Any:
+    """A function of `math`; where Python raises for its argument, NumPy's has NaN or infinity."""
+    if not any(map(_is_traced, args)):
+        return function(*args)
+    found = ufunc(*(fresh(value_of(arg, _F64)) for arg in args))
+    if function in (math.floor, math.ceil, math.trunc):
+        return _whole(found)
+    return found if found.dtype == np.bool_ else floating(found.value)
+
+
+_MATH: dict[Any, Callable[..., Any]] = {
+    getattr(math, name): getattr(np, other)
+    for name, other in (
+        *((name, name) for name in ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "cbrt", "exp2")),
+        *((name, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "hypot", "copysign", "fabs")),
+        *((name, name) for name in ("floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "degrees", "radians")),
+        *(("a" + name, "arc" + name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")),
+        ("atan2", "arctan2"),
+        ("pow", "power"),
+        ("fmod", "fmod"),
+    )
+    if hasattr(math, name)
+}
+"""Functions of floats alone, and NumPy's of the same meaning."""
