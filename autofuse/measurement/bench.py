@@ -27,10 +27,11 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import parse_graph
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement.checks import WrongAnswerError, check, poison
-from autofuse.measurement.errorbounds import Bound, bounds_of
-from autofuse.measurement.intermediates import Intermediates
+from autofuse.measurement.checks import WrongAnswerError, poison
+from autofuse.measurement.intermediates import Intermediates, nothing_is_referred
+from autofuse.measurement.judging import Judge, nobody_waits
 from autofuse.measurement.planblocks import Race
+from autofuse.measurement.references import References
 from autofuse.measurement.timer import Timing, TimingPolicy, measure
 from autofuse.measurement.turns import in_turns, turns_of
 from autofuse.measurement.worker import Wait
@@ -88,10 +89,10 @@ class _Session:
     """Kernels compiled ahead of being timed, by `_key`."""
     ready: dict[str, _Ready] = field(default_factory=dict[str, "_Ready"])
     """Kernels that were timed once and will be again, by `_key`."""
-    latest: tuple[str, tuple[Bound, ...]] = ("", ())
-    """The bounds of the kernel that was checked last, which is mostly the next one too, under another schedule."""
-    whole: tuple[Bound, ...] | None = None
-    """The bounds of the graph's outputs, once a plan was checked."""
+    latest: tuple[str, Judge | None] = ("", None)
+    """What judges the kernel that was checked last, which is mostly the next one too, under another schedule."""
+    whole: Judge | None = None
+    """What judges the graph's outputs, once a plan was checked."""
     placed: list[list[Any]] = field(default_factory=list[list[Any]])
     """See `turns`."""
 
@@ -107,13 +108,18 @@ class _Session:
             raise BackendError(_nonsense(self.target, f"Target.runners gave {count} for {len(chosen)} schedules"))
         return found
 
-    def bounds(self, kernel: KernelCandidate, payload: Mapping[str, Any], inputs: Sequence[Array]) -> tuple[Bound, ...]:
-        """By how much a kernel's outputs may differ from the interpreter's when it reads the interpreter's values."""
+    def judge(
+        self, kernel: KernelCandidate, payload: Mapping[str, Any], inputs: Sequence[Array], expected: Sequence[Array]
+    ) -> Judge:
+        """What judges a kernel's outputs when it reads the values of the session."""
         key = _key(payload, {})
-        if self.latest[0] != key:
-            self.latest = "", ()  # frees the memory first
-            self.latest = key, bounds_of(Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs), inputs)
-        return self.latest[1]
+        known = self.latest[1] if self.latest[0] == key else None
+        if known is None:
+            self.latest = "", None  # frees the memory first
+            graph = Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs)
+            known = Judge(graph, inputs, expected, self.values.are_exact(kernel.nodes))
+            self.latest = key, known
+        return known
 
     @property
     def turns(self) -> list[list[Any]]:
@@ -130,10 +136,11 @@ class _Session:
         """Seconds that the interpreter took for the whole graph."""
         return self.values.seconds(self.graph.nodes)
 
-    def plan_bounds(self) -> tuple[Bound, ...]:
+    def plan_judge(self) -> Judge:
         """The same of whole plans, whatever graph they have: they compute the same of the same arguments."""
         if self.whole is None:
-            self.whole = bounds_of(self.graph, self.inputs)
+            expected, exact = self.values.of(self.graph.outputs), self.values.are_exact(self.graph.nodes)
+            self.whole = Judge(self.graph, self.inputs, expected, exact)
         return self.whole
 
 
@@ -155,7 +162,9 @@ def open_session(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: 
         _sessions.clear()
         gc.collect()
     held_bytes = payload["held_bytes"]
-    values = Intermediates(graph, inputs, int(_HELD_SHARE * available_bytes()) if held_bytes is None else held_bytes)
+    most = int(_HELD_SHARE * available_bytes()) if held_bytes is None else held_bytes
+    references = References(graph, target).of if target.computes_references else nothing_is_referred
+    values = Intermediates(graph, inputs, most, references)
     wait.up_to(_INTERPRETING_S)
     values.of(graph.outputs)
     _sessions[payload["session"]] = _Session(graph, target, inputs, constants, values, payload["cold"])
@@ -194,9 +203,7 @@ def time_kernel(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: W
     run_once(session.target, runner, inputs, outs)
     seen_s = (perf_counter_ns() - start) / 1e9
     wait.up_to(_INTERPRETING_S + JUDGING * interpreter_s)
-    bounds = session.bounds(kernel, payload, inputs)
-    for value, out, right, bound in zip(kernel.outputs, outs, expected, bounds, strict=True):
-        check(f"%{value.name}", out, right, bound)
+    session.judge(kernel, payload, inputs, expected).check(outs)
     with _running(session.target, "Runner.bound"):
         call = in_turns(session.target, runner, inputs, outs) if session.cold else runner.bound(inputs, outs)
     wait.up_to(_patience_s(payload, _CALLS * seen_s))
@@ -353,10 +360,11 @@ def time_plans(payload: Mapping[str, Any], arrays: Mapping[str, Array], wait: Wa
     with asking(session.target.backend, "Target.clock", MeasureError):
         race = Race(payload, partial(_wait_for_calls, wait, payload), session.target.clock)
     constants = {**session.constants, **{name[1:]: array for name, array in arrays.items() if name.startswith("@")}}
-    makers = [partial(_PlanRun, decode(text, constants, "plan"), session) for text in payload["plans"]]
+    ask_for_time = partial(wait.up_to, _INTERPRETING_S + JUDGING * session.interpreter_s)
+    makers = [partial(_PlanRun, decode(text, constants, "plan"), session, ask_for_time) for text in payload["plans"]]
     plans = race.build(makers)
-    wait.up_to(_INTERPRETING_S + JUDGING * session.interpreter_s)
-    session.plan_bounds()
+    ask_for_time()
+    session.plan_judge().prepare()
     with asking(session.target.backend, "Executable.run, or Target.clock,", MeasureError):
         samples, problems = race.run(plans, len(makers))
     return {"samples_us": samples, "problems": problems, "cut_short": race.cut_short}
@@ -370,7 +378,11 @@ def _wait_for_calls(wait: Wait, payload: Mapping[str, Any], seconds: float) -> N
 class _PlanRun:
     """A whole plan and the session's arguments."""
 
-    def __init__(self, document: PlanDocument, session: _Session) -> None:
+    def __init__(
+        self, document: PlanDocument, session: _Session, ask_for_time: Callable[[], object] = nobody_waits
+    ) -> None:
+        """`ask_for_time`: called before what may take long on the host."""
+        self._ask_for_time = ask_for_time
         self._executable = session.target.executable(document.in_reals())
         self._session = session
         self._arrays = session.target.arrays
@@ -420,12 +432,9 @@ class _PlanRun:
             count = len(results)
         if count != len(outputs):
             raise MeasureError(_nonsense(target, f"Executable.run gave {count} results of {len(outputs)}"))
-        bounds = self._session.plan_bounds()
-        right_ones = self._session.values.of(outputs)
+        found = [result if isinstance(result, np.ndarray) else self._arrays.fetched(result) for result in results]
         try:
-            for value, result, right, bound in zip(outputs, results, right_ones, bounds, strict=True):
-                found = result if isinstance(result, np.ndarray) else self._arrays.fetched(result)
-                check(f"%{value.name}", found, right, bound)
+            self._session.plan_judge().check(found, self._ask_for_time)
         except WrongAnswerError as wrong:
             return str(wrong)
         return ""

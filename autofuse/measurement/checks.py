@@ -77,6 +77,19 @@ def check(name: str, actual: NDArray[Any], expected: NDArray[Any], bound: Bound 
     _report(name, f"is off ({_deviation(actual, expected, allowed, wrong)})", wrong, actual, expected)
 
 
+def same_bits(actual: NDArray[Any], expected: NDArray[Any]) -> bool:
+    """Whether two arrays are equal to the bit, in type and shape too."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return False
+    return all(np.array_equal(_bits(a), _bits(e)) for a, e in zip(_blocks(actual), _blocks(expected), strict=True))
+
+
+def is_within(actual: NDArray[Any], expected: NDArray[Any], allowed: float) -> bool:
+    """Whether arrays of one type and shape differ by at most so much, as `check` sees it, in all elements."""
+    most = np.asarray(allowed)
+    return not any(_wrong(a, e, most).any() for a, e in zip(_blocks(actual), _blocks(expected), strict=True))
+
+
 def _blocks(array: NDArray[Any]) -> list[NDArray[Any]]:
     flat = np.ascontiguousarray(array).reshape(-1)
     return [flat[begin : begin + _BLOCK] for begin in range(0, flat.size, _BLOCK)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +15,13 @@ from autofuse.ir.optable import role_of
 from autofuse.measurement.inputvalues import is_unusual
 
 Array = NDArray[Any]
+References = Callable[[Node, Callable[[Value], Array | None]], Sequence[Array] | None]
+"""The results of a node, or None; given it, and what gives the arrays that are known."""
+
+
+def nothing_is_referred(node: Node, known: Callable[[Value], Array | None]) -> None:
+    """The interpreter computes everything."""
+    del node, known
 
 
 class Intermediates:
@@ -24,8 +31,13 @@ class Intermediates:
     longest ago is let go, but for what is asked for at the moment, and what that is still to be computed from.
     """
 
-    def __init__(self, graph: Graph, inputs: Sequence[Array], most_bytes: int) -> None:
-        self._graph, self._most_bytes = graph, most_bytes
+    def __init__(
+        self, graph: Graph, inputs: Sequence[Array], most_bytes: int, references: References = nothing_is_referred
+    ) -> None:
+        """`references`: what is asked for a node's results before the interpreter is, with what gives known arrays."""
+        self._graph, self._most_bytes, self._references = graph, most_bytes, references
+        self._referred: set[Node] = set()
+        """Nodes that the interpreter did not compute."""
         self._inputs = dict(zip(graph.inputs, inputs, strict=True))
         self._held: dict[Value, Array] = {}
         """Those used last at the end."""
@@ -49,7 +61,10 @@ class Intermediates:
         for place, node in enumerate(missing):
             operands = {value: self._known(value) for value in self._graph.reads(node)}
             start = perf_counter()
-            found = evaluate_node(node, operands)
+            found = self._references(node, self._if_known)
+            (self._referred.discard if found is None else self._referred.add)(node)
+            if found is None:
+                found = evaluate_node(node, operands)
             self._seconds[node] = perf_counter() - start
             for value, array in zip(node.outputs, found, strict=True):
                 self._hold(value, node, array)
@@ -57,8 +72,12 @@ class Intermediates:
                 self._let_go({value for value, last in last_use.items() if last > place})
         return [self._known(value) for value in values]
 
+    def are_exact(self, nodes: Iterable[Node]) -> bool:
+        """Whether the interpreter computed all of these nodes' results, of what they read."""
+        return self._referred.isdisjoint(nodes)
+
     def seconds(self, nodes: Iterable[Node]) -> float:
-        """How long the interpreter took for these nodes, as far as it computed them."""
+        """How long these nodes took, as far as they were computed."""
         return sum(self._seconds.get(node, 0.0) for node in nodes)
 
     def any_unusual(self, values: Iterable[Value]) -> bool:
@@ -83,6 +102,9 @@ class Intermediates:
                 found.add(node)
                 waiting += self._graph.reads(node)
         return sorted(found, key=self._graph.positions.__getitem__)
+
+    def _if_known(self, value: Value) -> Array | None:
+        return self._known(value) if value in self._inputs or value in self._held else None
 
     def _known(self, value: Value) -> Array:
         if value in self._inputs:

@@ -293,6 +293,14 @@ class Target(Protocol):
         ...
 
     @property
+    def computes_references(self) -> bool:
+        """Whether values that answers are compared with may come from its own kernels, one for each node.
+
+        For devices that are much faster than the host. What it computes is compared with the interpreter's in parts.
+        """
+        ...
+
+    @property
     def cache_bytes(self) -> int:
         """Of the largest cache: what was read from more memory since is read from memory again."""
         ...

@@ -272,6 +272,7 @@ class TargetContract(BackendContract, CostModelContract):
     def test_it_says_what_times_depend_on(self) -> None:
         """The size of its caches, 0 if it has none, and its state in words, if it matters."""
         target = self.target()
+        assert type(target.computes_references) is bool
         assert type(target.cache_bytes) is int
         assert target.cache_bytes >= 0
         state = target.conditions()

@@ -38,6 +38,7 @@ class CpuTarget:
     """One CPU. See `autofuse.targets.base.Target`."""
 
     backend = "cpu"
+    computes_references = False
 
     def __init__(self, device: CpuDescription, limits: Limits | None = None) -> None:
         """`limits`: by default those of the device."""

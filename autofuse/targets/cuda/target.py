@@ -49,6 +49,7 @@ class CudaTarget:
 
     threads = 1
     """Kernels of a plan run one after another."""
+    computes_references = True
 
     def __init__(self, device: Gpu, driver: Driver | None, backend: str = "cuda", rates: Rates | None = None) -> None:
         """`driver`: of the device; None if it is not here, and kernels can only be made for it.

@@ -42,6 +42,7 @@ class CountedTarget:
 
     backend = "counted"
     threads = 1
+    computes_references = False
 
     def __init__(
         self, device: CountedDevice | None = None, hidden: Hidden | None = None, compiler: Compiler = says_nothing

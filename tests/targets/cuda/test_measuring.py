@@ -10,9 +10,10 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import BackendError, DeviceLostError
+from autofuse.ir.graph import Graph
 from autofuse.ir.graphtext import to_text
 from autofuse.lower.schedule import Schedule
-from autofuse.measurement import bench, client
+from autofuse.measurement import bench, client, judging, references
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.measurement.kernelrecords import Trial
@@ -167,3 +168,48 @@ def test_whole_plans_find_their_arguments_on_the_device(cold: bool) -> None:
     np.testing.assert_allclose(written.get(), X + np.exp(args[1]), rtol=1e-6, atol=1e-6)  # of each term
     run.restore()
     assert run.problem() == ""
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["softmax", "attention"])
+def test_reference_answers_are_the_devices_where_the_interpreter_would_take_long(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels and plans are judged by a part of them, and beside what kernels of single nodes give."""
+    monkeypatch.setattr(references, "LEAST_ELEMENTS", 500)
+    monkeypatch.setattr(judging, "_ELEMENTS", 3000)
+    judged: list[int] = []
+    bounds_of = judging.bounds_of
+
+    def counting(graph: Graph, arrays: Any) -> Any:
+        judged.append(sum(value.type.size for value in graph.values()))
+        return bounds_of(graph, arrays)
+
+    monkeypatch.setattr(judging, "bounds_of", counting)
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal((80, 32)).astype(np.float32) for _ in range(1 if name == "softmax" else 3)]
+    function = softmax if name == "softmax" else lambda q, k, v: softmax(q @ k.T) @ v
+    plan = af.compile(function, *args, backend="simulated")
+    payload = {
+        "session": "s",
+        "text": to_text(plan.document.graph, {}),
+        "identity": identity_to_json(plan.document.identity),
+        "held_bytes": 1 << 30,
+        "cold": False,
+    }
+    bench.open_session(payload, {f"input{n}": array for n, array in enumerate(args)}, Wait(lambda seconds: None))
+    session = bench._sessions["s"]
+    assert not session.values.are_exact(session.graph.nodes)
+    assert bench._PlanRun(plan.document, session).problem() == ""
+    for kernel in plan.document.kernels:
+        asked = {"session": "s", "nodes": kernel.nodes, "outputs": kernel.outputs, "schedule": {}}
+        times = {"time_cap_us": 2000.0, "worth_us": None, "expected_us": 0.0, "deadline_s": 60.0, "left_s": None}
+        assert bench.time_kernel({**asked, **times}, {}, Wait(lambda seconds: None))["samples_us"]
+    whole = sum(value.type.size for value in session.graph.values())
+    assert judged
+    assert max(judged) <= 0.8 * whole
