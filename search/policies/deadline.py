@@ -2,7 +2,8 @@
 
 Each way has a share of the time, and what a share was too short for is left to the next way, which is quicker and sees
 less. Of the partitions that were found the cheapest by the model is kept. A search that ends within its share gives
-what it gives without a deadline, however fast the machine is; where the deadline decided, the plan says so.
+what it gives without a deadline, however fast the machine is; where the deadline decided, the plan says so. A deadline
+may be one of work (`workclock.py`): then it decides the same on every machine.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.greedy import Beam, Greedy, merged
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.unfused import Unfused
+from autofuse.search.policies.workclock import WorkClock
 from autofuse.search.space.candidates import Space
 
 DECIDED = "the deadline of"
 """How the note begins of a plan that the deadline decided."""
 
+BUDGETED = "a budget of"
+"""And of one that a deadline of work decided, on every machine alike."""
 _WHOLE, _SEGMENTS = (0.5, 0.74, 0.82), (0.88, 0.92, 0.95)
 """Of the deadline: when kernels must be enumerated, priced, and chosen among; in the whole program, and in segments.
 
@@ -34,6 +38,8 @@ _GREEDY = 0.97
 _SEGMENT_ATOMS = 24
 _LEAST_S = 0.05
 """For single atoms, and for a solve: what is over the deadline is as little as this."""
+_SOLVE_S = 60.0
+"""For a solve where work is counted: it takes a fraction of a second in the small programs where that is so."""
 _LAST = "a kernel per operation"
 
 
@@ -52,6 +58,17 @@ class Deadline:
     def left(self, share: float = 1.0) -> float:
         """Seconds until that share of the time is over; 0 if it is."""
         return max(0.0, self.start + share * self.seconds - self.clock())
+
+    @property
+    def counts_work(self) -> bool:
+        """Whether it decides the same on every machine."""
+        return isinstance(self.clock, WorkClock)
+
+    def solver(self, share: float) -> tuple[float, Callable[[], float]]:
+        """Seconds for a solve until that share of the time is over, and the clock for them."""
+        if self.counts_work:
+            return _SOLVE_S, time.monotonic
+        return max(self.left(share), _LEAST_S), self.clock
 
     def is_over(self, share: float = 1.0) -> bool:
         """Whether that share of the time is over."""
@@ -152,8 +169,8 @@ class _Hurried:
 
     def _chosen(self, share: float) -> Partition:
         """The solver's choice from the context's space before a share of the time is over."""
-        seconds = max(self.deadline.left(share), _LEAST_S)
-        partition = Analytical(clock=self.deadline.clock).partition(replace(self.context, deadline_s=seconds))
+        seconds, clock = self.deadline.solver(share)
+        partition = Analytical(clock=clock).partition(replace(self.context, deadline_s=seconds))
         if partition.solution is not None and not partition.solution.optimal:
             self.missed.append("it was not proved that no choice is cheaper")
         return partition
@@ -166,10 +183,12 @@ class _Hurried:
         return replace(partition, notes=())
 
     def _note(self, label: str) -> str:
-        return (
-            f"{DECIDED} {self.deadline.seconds:g} s decided, so another run may choose otherwise: "
-            f"{'; '.join(self.missed)}; chosen: what {label} gave; deadline=None searches to the end"
+        limit = (
+            f"{BUDGETED} {self.deadline.seconds:.2g} s of work decided"
+            if self.deadline.counts_work
+            else f"{DECIDED} {self.deadline.seconds:g} s decided, so another run may choose otherwise"
         )
+        return f"{limit}: {'; '.join(self.missed)}; chosen: what {label} gave; deadline=None searches to the end"
 
     def _failure(self) -> Exception:
         if not self.missed:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
 from autofuse.search.policies.problem import Problem
+from autofuse.search.policies.workclock import WorkClock
 from autofuse.search.prices.pricing import KernelPrices
 from autofuse.search.space.candidatebuilder import SpaceBuilder
 from autofuse.search.space.candidates import USUAL, AtomSet, Bounds, Candidate, Space
@@ -62,6 +63,8 @@ def kernels_of(
     def build() -> SpaceBuilder:
         atoms = AtomGraph(problem.program.graph, control=problem.control)
         builder = SpaceBuilder(atoms, problem.limits, known=known, steering=problem.steering)
+        if isinstance(clock, WorkClock):
+            clock.watch(builder)
         enumerated(builder, bounds, clock)
         return builder
 

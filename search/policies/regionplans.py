@@ -19,9 +19,10 @@ from autofuse.lower.looplowering import GUESSED_TRIPS
 from autofuse.plan.document import PlanDocument, RegionPlan
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.context import Context
-from autofuse.search.policies.deadline import DECIDED, Deadline, choose
+from autofuse.search.policies.deadline import BUDGETED, DECIDED, Deadline, choose
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition, SearchPolicy
+from autofuse.search.policies.workclock import WorkClock
 from autofuse.search.prices.residual import ClassPrice
 
 _SHARE = 0.5
@@ -46,7 +47,7 @@ class RegionPlans:
     """
 
     def __init__(self, policy: SearchPolicy, context: Context, seconds: float | None) -> None:
-        """`context`: of the whole program. `seconds`: its deadline."""
+        """`context`: of the whole program. `seconds`: its deadline; the programs inside get a share, in work."""
         loops = max(1, _count_control(context.program.graph))
         self._policy, self._seconds = policy, None if seconds is None else _SHARE * seconds / loops
         self._context = replace(context, problem=replace(context.problem, memory=None))
@@ -81,7 +82,7 @@ class RegionPlans:
         known = self._regions[node, number]
         us = sum(kernel.measured_us or kernel.predicted_us or 0.0 for kernel in document.kernels)
         plan, made = RegionPlan(document.kernels, document.order), document.certificate
-        notes = [note for note in document.notes if DECIDED in note]
+        notes = list(_hurried(document))
         if made is not None:
             notes.append(f"region {number} was tuned by itself: {made.measured} kernels measured, budget {made.budget}")
         price = replace(known.price, predicted_us=us)
@@ -108,10 +109,15 @@ class RegionPlans:
         if self._seconds is None:
             partition = self._policy.partition(context)
         else:
-            context, partition = choose(self._policy, context, Deadline(self._seconds), identity)
+            context, partition = choose(self._policy, context, Deadline(self._seconds, WorkClock()), identity)
         document = document_of(context, partition, identity)
-        notes = tuple(note for note in document.notes if DECIDED in note)
+        notes = _hurried(document)
         return _Planned(RegionPlan(document.kernels, document.order), _sum(context, partition), notes)
+
+
+def _hurried(document: PlanDocument) -> tuple[str, ...]:
+    """What deadlines decided."""
+    return tuple(note for note in document.notes if DECIDED in note or BUDGETED in note)
 
 
 def _program(name: str, region: RegionProgram, context: Context) -> Program:

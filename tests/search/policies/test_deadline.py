@@ -1,6 +1,7 @@
 """A deadline for choosing fusions: what is tried in which order, and that the plan says so. The clock is a counter."""
 
 import itertools
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,12 @@ from autofuse.errors import SearchError
 from autofuse.fusion.codesize import MOST_CODE, code_size
 from autofuse.search.policies import deadline as module
 from autofuse.search.policies.analytical import Analytical
-from autofuse.search.policies.deadline import DECIDED, Deadline, choose
+from autofuse.search.policies.deadline import BUDGETED, DECIDED, Deadline, choose
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.greedy import Beam, Greedy
 from autofuse.search.policies.pricedkernels import Kernels
 from autofuse.search.policies.unfused import Unfused
+from autofuse.search.policies.workclock import WorkClock
 from autofuse.search.space.candidates import Bounds
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch, layers_graph, softmax_graph
@@ -214,3 +216,21 @@ def test_pricing_ends_with_its_time_and_keeps_single_atoms():
     np.testing.assert_array_less(
         0, [context.prices(context.space)[c.digest].predicted_us for c in context.space.candidates]
     )
+
+
+@pytest.mark.parametrize("seconds", [0.002, 0.02, 0.05, 5.0])
+def test_a_deadline_of_work_decides_the_same_however_busy_the_machine_is(monkeypatch, seconds):
+    graph = layers_graph(2)
+
+    def partition(step):
+        monkeypatch.setattr(time, "monotonic", ticking(step))
+        return choose(Analytical(), context_of(graph), Deadline(seconds, WorkClock()), identity_here())[1]
+
+    quiet, busy = partition(1e-9), partition(0.01)
+    assert kernels(quiet) == kernels(busy)
+    assert quiet.notes == busy.notes
+    assert covers(quiet, graph)
+    decided = [note for note in quiet.notes if note.startswith(BUDGETED)]
+    assert len(decided) == (seconds < 1)
+    if seconds > 1:
+        assert kernels(quiet) == kernels(Analytical().partition(context_of(graph)))
