@@ -27,6 +27,13 @@ CLUSTER: Decision[int] = Decision(
     Options((0, 1, 2, 4, 8, 16)),
     "blocks that share a row which is kept on chip, where the device has clusters; 0: by its length",
 )
+REGISTERS: Decision[int] = Decision(
+    "registers",
+    0,
+    Options((0, 32, 40, 48, 64, 80, 96, 128, 168)),
+    "most registers of a thread, so that a multiprocessor holds more of them; what has no place is in local memory;"
+    " 0: as many as the compiler likes",
+)
 
 
 def _in_rows(shape: KernelShape) -> bool:
@@ -81,6 +88,7 @@ CUDA_DECISIONS = Decisions(
         Rule(PACKS, lambda shape: (0, 1, 2, 4, 8) if shape.staged and not shape.in_row_blocks else ()),
         Rule(ROW_THREADS, lambda shape: (0, 8, 32, 64, 128, 256, 512) if _in_rows(shape) else ()),
         Rule(CLUSTER, lambda shape: (0, 1, 2, 4, 8) if _in_rows(shape) and shape.keeps else ()),
+        Rule(REGISTERS, lambda shape: () if shape.sweeps else (0, 32, 64, 128)),
         Rule(
             TILE,
             lambda shape: ("auto", *_TILES) if shape.multiplies and not shape.sweeps else (),

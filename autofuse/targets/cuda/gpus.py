@@ -215,6 +215,22 @@ def shared_bytes_per_block(arch: str) -> int:
         raise BackendError(f"unknown GPU architecture {arch!r}; known: {known}") from None
 
 
+_REGISTERS = 1 << 16
+_RESIDENT_THREADS, _RESIDENT_BLOCKS = {"sm_75": 1024, "sm_80": 2048, "sm_90": 2048, "sm_100": 2048, "sm_103": 2048}, 16
+"""The same table: registers of a multiprocessor, threads that it holds (1,536 on others), and blocks, at the least."""
+
+
+def blocks_for_registers(registers: int, threads: int, arch: str) -> int:
+    """How many blocks a multiprocessor must hold for each thread to have no more registers than so many.
+
+    As far as it holds so many of them; 0 for no such wish.
+    """
+    if not registers:
+        return 0
+    held = min(_RESIDENT_BLOCKS, _RESIDENT_THREADS.get(arch, 1536) // threads)
+    return max(1, min(held, _REGISTERS // (registers * threads)))
+
+
 def has_clusters(arch: str) -> bool:
     """Whether blocks of `arch` can be launched in clusters that reach each other's shared memory (9.0 and later)."""
     return int(arch.removeprefix("sm_").rstrip("af")) >= 90

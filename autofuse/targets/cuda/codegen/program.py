@@ -28,7 +28,8 @@ from autofuse.targets.cuda.codegen.tiles import with_product_tiles
 from autofuse.targets.cuda.codegen.transposes import TransposePlan, plan_transposes
 from autofuse.targets.cuda.codegen.transposewriting import write_transposes
 from autofuse.targets.cuda.ctypes_text import memory_type
-from autofuse.targets.cuda.gpus import shared_bytes_per_block
+from autofuse.targets.cuda.decisions import REGISTERS
+from autofuse.targets.cuda.gpus import blocks_for_registers, shared_bytes_per_block
 from autofuse.targets.cuda.prelude import Prelude
 
 MOST_BLOCKS = (1 << 31) - 1
@@ -176,11 +177,16 @@ class Generator:
         cluster = planned[0].cluster
         clusters = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         # one resident block is enough for products: for more, ptxas would rather spill sums than take registers
-        least = ", 1" if any(isinstance(plan.plan, RowBlockPlan) and plan.plan.dots for plan in planned) else ""
-        least = f", {held}" if tasks else least
-        head = f'extern "C" __global__ void {clusters}__launch_bounds__({threads}{least})'
+        multiplies = any(isinstance(plan.plan, RowBlockPlan) and plan.plan.dots for plan in planned)
+        least = max(held if tasks else int(multiplies), self.least_blocks(threads))
+        bounds = f"{threads}, {least}" if least else f"{threads}"
+        head = f'extern "C" __global__ void {clusters}__launch_bounds__({bounds})'
         text, shared = self._function(f"{head}\n{function}", planned, tasks)
         return text, CudaLaunch(function, (blocks, 1, 1), (threads, 1, 1), shared, cluster, tasks)
+
+    def least_blocks(self, threads: int) -> int:
+        """How many blocks of so many threads the compiler is to leave registers for; 0: it may take all."""
+        return blocks_for_registers(self.program.schedule[REGISTERS], threads, self.arch)
 
     def _function(self, head: str, planned: Sequence[Planned], tasks: int) -> tuple[str, int]:
         """What is launched: the function that does the work of one block, and the shared memory that it needs."""

@@ -95,7 +95,8 @@ def generate_together(
             shares.append(_Share(share, copies.program.parameters(), copies.count, blocks, first, own))
         all_blocks = sum(share.count * share.blocks for share in shares)
         tasks = all_blocks if each and all_blocks <= MOST_TASKS else 0
-        bounds = f"{threads}, {each}" if tasks else f"{threads}"
+        least = max(each if tasks else 0, *(writer.least_blocks(threads) for writer in writers))
+        bounds = f"{threads}, {least}" if least else f"{threads}"
         texts.append(_entry(function, shares, bounds, tasks))
         launches.append(CudaLaunch(function, (all_blocks, 1, 1), (threads, 1, 1), shared, tasks=tasks))
     addresses = sum(copies.addresses for copies in programs)

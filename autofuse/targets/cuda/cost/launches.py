@@ -15,6 +15,7 @@ from autofuse.targets.cuda.cost.onchip import kept_on_chip, product_registers
 from autofuse.targets.cuda.cost.products import ProductCounts, products_of
 from autofuse.targets.cuda.cost.progress import iterations_at_once, load_bytes, pack_of
 from autofuse.targets.cuda.cost.sweeps import swept_copies, swept_products, swept_registers
+from autofuse.targets.cuda.decisions import REGISTERS
 
 WARP = 32
 WORD = 4
@@ -34,6 +35,8 @@ class LaunchCounts:
     """Of a block."""
     registers: int
     """Of a thread: an estimate."""
+    spill_bytes: int
+    """Of a thread: of registers that a schedule does not let it have, by that estimate."""
     shared_bytes: int
     """Of a block: what is kept on chip, at most."""
     flight_bytes: float
@@ -80,10 +83,12 @@ def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefront
             products = (*products, *swept_products(planned.plan, planned.buffers))
             registers = max(registers, swept_registers(sweep, *own))
             copied = max(copied, swept_copies(sweep) / planned.threads)
+    most = schedule[REGISTERS] or MOST_REGISTERS
     return LaunchCounts(
         blocks=counts.blocks,
         threads=planned.threads,
-        registers=min(round(registers), MOST_REGISTERS),
+        registers=min(round(registers), most),
+        spill_bytes=WORD * max(min(round(registers), MOST_REGISTERS) - most, 0),
         shared_bytes=kept.nbytes,
         flight_bytes=max(flights),
         copied_bytes=copied,
@@ -104,6 +109,7 @@ def together(phases: Sequence[LaunchCounts]) -> LaunchCounts:
         blocks=blocks,
         threads=max(phase.threads for phase in phases),
         registers=max(phase.registers for phase in phases),
+        spill_bytes=max(phase.spill_bytes for phase in phases),
         shared_bytes=max(phase.shared_bytes for phase in phases),
         flight_bytes=sum(phase.flight_bytes * part for phase, part in zip(phases, share, strict=True)),
         copied_bytes=sum(phase.copied_bytes * part for phase, part in zip(phases, share, strict=True)),

@@ -123,7 +123,8 @@ class Terms:
 
 def estimated(counts: LaunchCounts) -> LaunchFacts:
     """What a launch that is not compiled is taken to need."""
-    return LaunchFacts(registers=counts.registers, spill_bytes=0, private_bytes=0, shared_bytes=counts.shared_bytes)
+    spilled = counts.spill_bytes
+    return LaunchFacts(counts.registers, spill_bytes=spilled, private_bytes=spilled, shared_bytes=counts.shared_bytes)
 
 
 def held(gpu: Gpu, counts: LaunchCounts, facts: LaunchFacts) -> Occupancy:
