@@ -159,7 +159,7 @@ def _entries(plans: Sequence[PlanDocument], terms: Terms, inputs: str) -> list[s
             plan.graph_digest,
             [[node.op, [v.name for v in node.inputs], [v.name for v in node.outputs]] for node in plan.graph.nodes],
             [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in plan.kernels],
-            [[launch.kernel, launch.group_place] for launch in plan.order],
+            [[launch.kernel, launch.group_place, *(["apart"] if launch.apart else [])] for launch in plan.order],
             plan.writebacks,
         ]
         for plan in plans

@@ -170,8 +170,8 @@ def _region_to_json(region: RegionPlan) -> dict[str, Any]:
     return {"kernels": [_kernel_to_json(kernel) for kernel in region.kernels], "order": _order_to_json(region.order)}
 
 
-def _order_to_json(order: tuple[Launch, ...]) -> list[list[int]]:
-    return [[launch.kernel, launch.group_place] for launch in order]
+def _order_to_json(order: tuple[Launch, ...]) -> list[list[int | str]]:
+    return [[launch.kernel, launch.group_place, *([_APART] if launch.apart else [])] for launch in order]
 
 
 def _certificate_to_json(certificate: Certificate) -> dict[str, Any]:
@@ -322,9 +322,17 @@ def _variant(item: Item) -> GraphVariant:
     return GraphVariant(keys["choices"].text(1000), keys["origin"].text(128, DIGEST))
 
 
+_APART = "apart"
+"""Stands behind the place of a kernel that is started by itself."""
+
+
 def _launch(item: Item) -> Launch:
-    kernel, place = item.items(at_most=2, exactly=2)
-    return Launch(kernel.integer(0, MAX_KERNELS), place.integer(0, MAX_GROUP_PLACES - 1))
+    parts = item.items(at_most=3)
+    apart = len(parts) == 3
+    kernel, place = parts[:2] if apart else item.items(at_most=2, exactly=2)
+    if apart and parts[2].text(20) != _APART:
+        parts[2].fail(f"must be {_APART!r}, or not be there")
+    return Launch(kernel.integer(0, MAX_KERNELS), place.integer(0, MAX_GROUP_PLACES - 1), apart)
 
 
 _CERTIFICATE_READERS: dict[str, Callable[[Item], Any]] = {

@@ -137,6 +137,8 @@ class Launch:
     """Index into the plan's kernels."""
     group_place: int = 0
     """Place in a concurrent group: above 0, the kernel runs beside the entry before it, unless it needs that."""
+    apart: bool = False
+    """Whether it is started by itself, also where the target would start its group at once."""
 
 
 @dataclass(frozen=True, slots=True)

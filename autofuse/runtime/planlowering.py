@@ -40,6 +40,8 @@ class LoweredKernel:
     writes: tuple[Value, ...]
     """Values behind its OUTPUT buffers, in order."""
     group_place: int = 0
+    apart: bool = False
+    """See `Launch.apart`."""
     regions: tuple[LoweredRegion, ...] = ()
     """See `PlannedKernel.regions`."""
 
@@ -80,7 +82,8 @@ def _in_order(
     graph: Graph, kernels: Sequence[PlannedKernel], order: Sequence[Launch], limits: Limits
 ) -> tuple[LoweredKernel, ...]:
     return tuple(
-        replace(lower_kernel(graph, kernels[launch.kernel], limits), group_place=launch.group_place) for launch in order
+        replace(lower_kernel(graph, kernels[launch.kernel], limits), group_place=launch.group_place, apart=launch.apart)
+        for launch in order
     )
 
 

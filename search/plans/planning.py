@@ -180,6 +180,11 @@ def one_by_one(document: PlanDocument) -> PlanDocument:
     return replace(document, order=tuple(Launch(number) for number in range(len(document.kernels))))
 
 
+def in_groups_apart(document: PlanDocument) -> PlanDocument:
+    """The plan with the kernels of its concurrent groups started by themselves, not at once."""
+    return replace(document, order=tuple(replace(launch, apart=True) for launch in document.order))
+
+
 def _renamed(region: RegionPlan, taken: set[str]) -> RegionPlan:
     """The same plan with names that no other kernel has."""
     kernels = [

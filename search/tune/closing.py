@@ -65,11 +65,12 @@ class Closing:
             sound = [named for named in partitions if not self.drafts.has_failed(named[1])]
         if not sound:
             raise MeasureError(f"every plan has a kernel that fails: {self.drafts.failure}")
+        joins = self.drafts.context.problem.target.joined_us(()) is not None
         finalists = [
             form
             for name, partition in self.drafts.fitting(sound)
             for form in with_and_without_groups(
-                Finalist(name, partition, self.drafts.document(partition)), self.drafts.context.memory
+                Finalist(name, partition, self.drafts.document(partition)), self.drafts.context.memory, joins
             )
         ]
         self.report("comparing plans end to end", 0, 1)

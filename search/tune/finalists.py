@@ -13,7 +13,7 @@ from autofuse.measurement.planraces import PlanTime
 from autofuse.measurement.racing import SAME_BLOCKS, Terms, fastest, noise_floor, ratios
 from autofuse.plan.document import PlanDocument
 from autofuse.search.plans.memorylimit import MemoryLimit
-from autofuse.search.plans.planning import one_by_one
+from autofuse.search.plans.planning import in_groups_apart, one_by_one
 from autofuse.search.policies.policy import Partition
 
 REPLICAS, _CLOSE_CALL, _MOST = 3, 1.1, 4
@@ -21,7 +21,7 @@ REPLICAS, _CLOSE_CALL, _MOST = 3, 1.1, 4
 and how many."""
 _START_SHARE = 0.25
 """Of a race's time: most for starting one more process, or the race is run in one."""
-_TOGETHER = ", small kernels together"
+_TOGETHER, _BESIDE = ", small kernels together", ", small kernels beside each other"
 _Samples = Mapping[int, Sequence[float]]
 """Of plans, by number, in the same blocks."""
 OTHER_SCHEDULES = ", other schedules"
@@ -56,14 +56,20 @@ class Standings:
     """Names of plans that there was no time to run."""
 
 
-def with_and_without_groups(finalist: Finalist, memory: MemoryLimit | None) -> list[Finalist]:
-    """A plan as it is and with its kernels one by one, which is preferred where it is as fast."""
+def with_and_without_groups(finalist: Finalist, memory: MemoryLimit | None, joins: bool = False) -> list[Finalist]:
+    """A plan as it is and with its kernels one by one, which is preferred where it is as fast.
+
+    `joins`: whether the target starts kernels of a group at once; then also with groups that it starts one by one.
+    """
     if not any(launch.group_place for launch in finalist.plan.order):
         return [finalist]
+    together = [replace(finalist, name=f"{finalist.name}{_TOGETHER}")]
+    if joins:
+        together.append(replace(finalist, name=f"{finalist.name}{_BESIDE}", plan=in_groups_apart(finalist.plan)))
     alone = replace(finalist, plan=one_by_one(finalist.plan))
-    if memory is not None and not memory.fits(alone.plan):
-        return [finalist]  # in another order, other values are alive together
-    return [replace(finalist, name=f"{finalist.name}{_TOGETHER}"), alone]
+    if memory is not None and not memory.fits(alone.plan):  # in another order, other values are alive together
+        return together if joins else [finalist]
+    return [*together, alone]
 
 
 class Races:

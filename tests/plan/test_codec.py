@@ -107,6 +107,8 @@ def test_certificate_says_what_it_may_and_additivity_is_derived():
         (("kernels", 0, "measured_us"), "fast", r"kernels\[0\].measured_us: must be a number"),
         (("order", 0), [0], r"order\[0\]: must have 2 items, has 1"),
         (("order", 0, 1), 1 << 40, r"order\[0\]\[1\]: must be an integer"),
+        (("order", 0), [0, 0, "alone"], r"order\[0\]\[2\]: must be 'apart', or not be there"),
+        (("order", 0), [0, 0, "apart", 1], r"order\[0\]: has 4 items; at most 3"),
         (("identity", "cores"), 2.5, "identity.cores: must be an integer"),
         (("numerics",), "loose", "numerics: must be one of 'strict', 'fast', got 'loose'"),
         (("graph_digest",), "0" * 32, "graph_digest: is 0000.*the file was edited"),

@@ -150,7 +150,10 @@ def starts_of(
     found: list[Start] = []
     given = [(KernelFacts(kernel.program), codes.get(code_key(kernel.program))) for kernel in kernels]
     for _, numbers in groupby(range(len(kernels)), key=groups_of(kernels).__getitem__):
-        found += _group({number: given[number] for number in numbers}, model, gpu, most_bytes)
+        group = list(numbers)
+        found += [Start((number,), given[number][1]) for number in group if kernels[number].apart]
+        together = {number: given[number] for number in group if not kernels[number].apart}
+        found += _group(together, model, gpu, most_bytes)
     distinct = {id(start.code): start.code for start in found if start.code is not None}
     sized = dict(zip(distinct, fitted(list(distinct.values()), gpu), strict=True))
     return tuple(start if start.code is None else replace(start, code=sized[id(start.code)]) for start in found)

@@ -53,8 +53,13 @@ def on(plan: af.Plan, array: NDArray[Any]) -> SimulatedArray:
 
 def assert_right(workload: Workload, **options: Any) -> None:
     """Raise WrongAnswerError unless a plan's answer on the simulated device is the interpreter's, within its bounds."""
+    arguments = workload.inputs("small", 0)
+    assert_answer(workload, af.compile(workload.function, *arguments, backend="simulated", deadline=None, **options))
+
+
+def assert_answer(workload: Workload, plan: af.Plan) -> None:
+    """The same of a plan that is there."""
     given = workload.inputs("small", 0)
-    plan = af.compile(workload.function, *copy.deepcopy(given), backend="simulated", deadline=None, **options)
     used = copy.deepcopy(given)
     results = plan(*used)
     leaves = arrays(given)
@@ -100,6 +105,15 @@ QUICK = ("black_scholes", "softmax", "gelu_mlp", "attention", "layer_norm_residu
 )
 def test_a_workload_is_within_its_bounds_under_fast_numerics(workload: Workload) -> None:
     assert_right(workload, numerics="fast")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::autofuse.errors.SlowerThanNumpyWarning")
+@pytest.mark.parametrize("workload", discover(), ids=lambda workload: workload.name)
+def test_a_workload_is_tuned_by_the_times_of_the_model(workload: Workload) -> None:
+    plan = af.tune(workload.function, *workload.inputs("small", 0), backend="simulated", max_trials=1, progress=False)
+    assert plan.certificate.measured
+    assert_answer(workload, plan)
 
 
 def test_results_lie_where_the_arguments_do():

@@ -13,6 +13,7 @@ import autofuse as af
 from autofuse.errors import BackendError
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.measurement.workloads import load
+from autofuse.search.plans.planning import in_groups_apart
 from autofuse.targets.cuda import horizontal, nvrtc
 from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.targets.cuda.codegen.together import Copies, generate_together
@@ -148,6 +149,18 @@ def test_kernels_compute_small_values_so_that_none_waits(make: str) -> None:
         np.testing.assert_allclose(found, right, rtol=1e-5)
 
 
+def test_a_plan_may_keep_them_apart(tmp_path: Any) -> None:
+    """As tuning does where they were slower together; they may run in streams then."""
+    arrays = given(6, (30, 20))
+    plan = af.compile(steps, *arrays, backend="simulated", policy="unfused")
+    apart = af.load(af.Plan(in_groups_apart(plan.document)).save(tmp_path / "p.json"))
+    assert started(plan) == [6, 6]
+    assert started(apart) == [1] * 12
+    assert [launch.group_place for launch in apart.document.order] == [*range(6), *range(6)]
+    for found, right in zip(apart(*arrays), steps(*arrays), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5)
+
+
 def test_explain_and_source_show_it():
     plan = af.compile(steps, *given(3, (30, 20)), backend="cuda", device="h200", policy="unfused")
     assert "together with 2 more:" in plan.explain()
@@ -216,6 +229,7 @@ class Kernel:
     """What of a lowered kernel decides."""
 
     reads = writes = ()
+    apart = False
 
     def __init__(self, program: TileProgram, place: int) -> None:
         self.program, self.group_place = program, place
