@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
-FEATURES_VERSION = 6
+FEATURES_VERSION = 7
 """Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
 
 
@@ -49,18 +49,27 @@ class Reuse:
 
     levels: tuple[tuple[int, int, int], ...]
     """(capacity, read, written) in bytes. `exp`: `((512, 4032, 4032),)`. A column sum of `f32[4096, 1024]`, 64 columns
-    at a time, needs 1 MB (a line of every row) to move no more than the 16 MB that there are."""
+    at a time, needs 1 MB (a line of every row) to move no more than the 16 MB that there are. Capacity 0: each access
+    moves its lines."""
     parts: tuple[Reuse, ...] = ()
 
     def traffic(self, capacity: float) -> tuple[int, int]:
-        """(bytes read, bytes written) across the boundary of a cache of `capacity` bytes."""
-        for needed, read, written in self.levels:
-            if needed <= capacity:
-                return read, written
-        if not self.parts:
-            return self.levels[-1][1:] if self.levels else (0, 0)
-        inner = [part.traffic(capacity) for part in self.parts]
-        return sum(read for read, _ in inner), sum(written for _, written in inner)
+        """(bytes read, bytes written) across the boundary of a cache of `capacity` bytes.
+
+        One that holds only a part of what it would have to hold keeps a part of the reuse, less and less up to twice
+        its size.
+        """
+        kept, read, written = 1.0, 0.0, 0.0
+        for needed, level_read, level_written in self.levels:
+            share = 1.0 if needed <= capacity else max(2.0 - needed / capacity, 0.0) if capacity else 0.0
+            read, written = read + kept * share * level_read, written + kept * share * level_written
+            kept *= 1.0 - share
+            if not kept:
+                return round(read), round(written)
+        inner = [part.traffic(capacity) for part in self.parts] or [self.levels[-1][1:] if self.levels else (0, 0)]
+        read += kept * sum(part_read for part_read, _ in inner)
+        written += kept * sum(part_written for _, part_written in inner)
+        return round(read), round(written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,7 @@ class FarWalk:
     steps: float
     """Over the whole kernel."""
     pages: float
-    """Visited between two visits to the same page; as many more as crowd into the same sets of a cache."""
+    """Visited between two visits to the same page; what crowds into the same sets of a cache is told by `Reuse`."""
     write: bool
 
 
@@ -205,18 +214,29 @@ class PhaseFeatures:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueFeatures:
-    """A call of the interpreter."""
+    """A kernel without stages: a call of the interpreter, or a scatter or sort in loops of its own.
+
+    Examples of loops: `x[index] += u` for x of `f32[1000, 64]` and u of `f32[100, 64]`.
+    """
 
     nodes: int
-    """Operations interpreted."""
+    """Operations interpreted, a convolution as many as it calls; in loops of its own: 0."""
     moved_bytes: int
-    """Bytes of all operands and results."""
+    """Bytes of all operands and results, but for `copied_bytes`: 26000."""
     sort_steps: float
     """Sum of n * log2(length) over sorted operands of n elements."""
     scattered: int
     """Elements written at run-time positions."""
     elements: int
-    """Results of all other operations."""
+    """Results of all other operations, as often as they are copied."""
+    multiply_adds: float = 0.0
+    """Of products and convolutions that are interpreted."""
+    coded_ns: float = 0.0
+    """What the code generator expects its loops to take on one core: 132."""
+    shares: int = 1
+    """Pieces that workers share of these loops."""
+    copied_bytes: int = 0
+    """Bytes moved before, by all workers: x to the result, 512000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +290,7 @@ COLUMNS: tuple[str, ...] = (
     *(f"op_{name}_{dtype}" for name in _CLASSES for dtype in ("f32", "f64")),
     *("vectors", "iterations", "entries", "horizontal", "chain", "scan_iterations"),
     *("dot_flops", "dot_calls", "packed_elements", "dot_rows", "dot_columns", "dot_depth"),
-    *("opaque_nodes", "opaque_bytes", "sort_steps", "scattered"),
+    *("opaque_nodes", "opaque_bytes", "sort_steps", "scattered", "coded_ns"),
     *("efficiency", "live", "unroll", "vector_bits", "stream_stores", "panel_rows"),
 )
 """Columns of `matrix`. Counts enter as log(1 + count); the last six as they are."""
@@ -334,9 +354,10 @@ def _row(kernel: KernelFeatures) -> list[float]:
         math.fsum(dot.packed_elements for dot in dots),
         *((largest.rows, largest.columns, largest.depth) if largest else (0, 0, 0)),
         opaque.nodes,
-        opaque.moved_bytes,
+        opaque.moved_bytes + opaque.copied_bytes,
         opaque.sort_steps,
         opaque.scattered,
+        opaque.coded_ns,
         iterations / slots if slots else 1.0,
         max((stage.live for stage in stages), default=0),
         kernel.unroll,

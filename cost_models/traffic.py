@@ -236,13 +236,18 @@ def moved_at(accesses: Sequence[Access], nest: LoopNest, depth: int, scratch_sta
     return Moved(int(footprint), int(read), int(written))
 
 
-def levels_between(accesses: Sequence[Access], nest: LoopNest, outer: int, inner: int, *, scratch_stays: bool) -> Reuse:
-    """The reuse of loops `outer` to `inner` - 1; without loops, of one pass."""
+def levels_between(
+    accesses: Sequence[Access], nest: LoopNest, outer: int, inner: int, *, scratch_stays: bool, innermost: bool = False
+) -> Reuse:
+    """The reuse of loops `outer` to `inner` - 1; without loops, of one pass. `innermost`: no loop is inside these."""
     if outer >= inner:
         moved = moved_at(accesses, nest, outer, scratch_stays)
         return Reuse(((moved.footprint, moved.read, moved.written),))
     at = [moved_at(accesses, nest, depth, scratch_stays) for depth in range(outer, inner + 1)]
-    return Reuse(tuple((inside.footprint, whole.read, whole.written) for whole, inside in pairwise(at)))
+    levels = [(inside.footprint, whole.read, whole.written) for whole, inside in pairwise(at)]
+    if innermost:  # a cache that holds not even one round meets nothing again
+        levels.append((0, at[-1].read, at[-1].written))
+    return Reuse(tuple(levels))
 
 
 @dataclass(frozen=True, slots=True)

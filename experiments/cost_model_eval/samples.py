@@ -18,6 +18,7 @@ from autofuse.errors import AutofuseError, MeasureError
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram
 from autofuse.measurement.columns import read_columns
 from autofuse.measurement.observations import Observation, observations
 from autofuse.measurement.sources import kernel_from
@@ -25,6 +26,7 @@ from autofuse.strictjson import parse
 from autofuse.targets.base import Target, target_for
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.device.describe import CpuDescription, calibration_from
+from autofuse.targets.cpu.identity import GENERATOR
 from autofuse.targets.cpu.target import CpuTarget
 
 LEAST_US = 1.0
@@ -89,7 +91,10 @@ def samples_of(path: Path) -> Samples:
             continue
         try:
             target = target_of(one)
-            facts.append((target, KernelFacts(lowered(one, target))))
+            program = lowered(one, target)
+            if _ran_other_code(program, one):
+                raise MeasureError(f"{one.identity.generator} had other code for scatters and sorts")
+            facts.append((target, KernelFacts(program)))
             kept.append(one)
         except AutofuseError as fault:
             faults[f"{type(fault).__name__}: {fault}"[:200]] = None
@@ -127,6 +132,11 @@ def lowered(one: Observation, target: Target) -> Any:
     kernel = kernel_from(one.source.text, f"kernel {one.kernel[:12]}")
     limits = replace(target.limits, scalars=max(target.limits.scalars, plain_scalars(kernel)))
     return lower(kernel, one.schedule, "kernel", limits)
+
+
+def _ran_other_code(program: Any, one: Observation) -> bool:
+    """Whether a kernel without stages, which has code of its own now, was measured as another generator's."""
+    return isinstance(program, OpaqueProgram) and program.is_coded and one.identity.generator != GENERATOR
 
 
 def model_of(target: Target) -> CostModel:

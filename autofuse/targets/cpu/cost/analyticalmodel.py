@@ -34,9 +34,9 @@ from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-ANALYTICAL_VERSION = 6
+ANALYTICAL_VERSION = 7
 """Raised when prices change: learned corrections of another version do not apply."""
-SIGMA = 0.33
+SIGMA = 0.3
 """Deviation of log(measured / predicted) where the machine was calibrated, on programs that the model's constants were
 not fitted to."""
 OPAQUE_SIGMA = 0.8
@@ -185,29 +185,57 @@ class AnalyticalCpuModel:
     def _product_us(self, dot: DotFeatures) -> float:
         """Calls of BLAS on one core: the multiplying, the factors laid out once per call, and the calls."""
         us = self.multiplying_us(dot) + dot.calls * _BLAS_CALL_US
-        return us + laid_out(dot) / self._calibration.packed_elements_per_us
+        return us + self.laid_out(dot) / self._calibration.packed_elements_per_us
+
+    def laid_out(self, dot: DotFeatures) -> float:
+        """Elements that BLAS lays out in all calls, right factors in full; none where it reads them in place."""
+        return dot.all_rows * dot.depth * _LEFT + dot.packed_elements if self._packs(dot) else 0.0
+
+    def _packs(self, dot: DotFeatures) -> bool:
+        """Whether BLAS lays out the factors: not for a matrix times a vector, nor for small ones on some CPUs."""
+        small = self.description.vector_bits >= _DIRECT_BITS and dot.rows * dot.columns * dot.depth <= _DIRECT
+        return min(dot.rows, dot.columns) > 1 and not small
 
     def multiplying_us(self, dot: DotFeatures) -> float:
         """Flops at the peak for the shape, and the right factor moved once per call."""
         peak = self._calibration.blas_gflops[dot.dtype].one * 1e3
         itemsize = 8 if dot.dtype == "f64" else 4
         us = dot.flops / (peak * _edge(dot.rows, 1) * _edge(dot.columns, 1) * _edge(dot.depth, 2))
-        if min(dot.rows, dot.columns) >= _PACKS_FROM:
+        if min(dot.rows, dot.columns) >= _PACKS_FROM and self._packs(dot):
             moved = 3 * dot.depth * dot.columns * itemsize  # read, written, and read again by the product
             us += dot.calls * moved / self._memory.copy_bytes_per_us(moved)
         return us
 
     def _opaque_us(self, opaque: OpaqueFeatures) -> float:
-        """A call back into Python, NumPy's own overhead per operation, copies at one core's bandwidth."""
+        """A call back into Python, NumPy's own overhead per operation, copies at one core's bandwidth; or loops."""
+        if opaque.coded_ns:
+            return self._coded_us(opaque)
         us = _CALLBACK_US + opaque.nodes * _NODE_US
         us += opaque.moved_bytes / self._memory.copy_bytes_per_us(opaque.moved_bytes)
         ns = opaque.sort_steps * _SORT_NS + opaque.scattered * _SCATTER_NS + opaque.elements * _ELEMENT_NS
-        return us + ns / 1e3
+        return us + (ns + opaque.multiply_adds * _MULTIPLY_ADD_NS) / 1e3
+
+    def _coded_us(self, opaque: OpaqueFeatures) -> float:
+        """Loops of a scatter or a sort: they wait for instructions or for memory; before, what is copied."""
+        threads = self.description.threads
+        workers = min(threads, opaque.shares)
+        every = opaque.moved_bytes + opaque.copied_bytes
+        moving = opaque.moved_bytes / self._memory.copy_bytes_per_us(every, workers)
+        us = max(moving, opaque.coded_ns / 1e3 / workers) + _CALL_US
+        shared = workers > 1
+        if opaque.copied_bytes:
+            copiers = max(1, min(threads, opaque.copied_bytes // _COPIED_ALONE))
+            us += opaque.copied_bytes / self._memory.copy_bytes_per_us(every, copiers)
+            shared = shared or copiers > 1
+        return us + self._calibration.fork_join_us * shared
 
 
 _LEFT = 0.9
 """What laying out one element of the left factor takes of what one of the right takes."""
 _BLAS_CALL_US = 0.2
+_DIRECT_BITS, _DIRECT = 512, 100**3
+"""With vectors of so many bits OpenBLAS multiplies without laying out factors, up to so many multiply-adds
+(`kernel/x86_64/sgemm_small_kernel_permit_skylakex.c`, since 0.3.17)."""
 _PACKS_FROM = 4
 """Products with a side shorter than this run as matrix times vector, on the factors as they lie."""
 _CALLBACK_US = 6.0
@@ -215,11 +243,10 @@ _NODE_US = 3.0
 _SORT_NS = 0.5
 _SCATTER_NS = 8.0
 _ELEMENT_NS = 0.5
-
-
-def laid_out(dot: DotFeatures) -> float:
-    """Elements that BLAS lays out in all calls, those of right factors in full; none for a matrix times a vector."""
-    return dot.all_rows * dot.depth * _LEFT + dot.packed_elements if min(dot.rows, dot.columns) > 1 else 0.0
+_MULTIPLY_ADD_NS = 0.5
+"""Of an interpreted product: batches of small matrices, whose factors are copied first."""
+_COPIED_ALONE = 256 << 10
+"""Bytes from which on a copy is shared."""
 
 
 def _edge(size: int, half: int) -> float:

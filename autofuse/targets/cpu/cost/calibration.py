@@ -10,13 +10,14 @@ import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 
 from autofuse.cost_models.features import DotFeatures
 from autofuse.errors import ArgumentError, MeasureError
 from autofuse.host.cputimes import cpu_times
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.measurement.timer import median
-from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel, laid_out
+from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.disturbance import disturbance
 from autofuse.targets.cpu.cost.farsteps import PAGE_BYTES
 from autofuse.targets.cpu.cost.probes import (
@@ -52,13 +53,18 @@ from autofuse.targets.cpu.native.threadcount import get_num_threads, set_num_thr
 
 Progress = Callable[[float, str], None]
 """Called with the share of the work done, 0..1, and what comes next."""
+_Run = Callable[[float, str, float, int, list[Probe]], None]
+"""(share of the time, what it is, share done before, threads, probes): measures."""
 
 _LEAST_SHARE = 0.85
 """Of the CPU time that all threads could use while products are measured; with less, something else ran."""
-_LARGEST_STREAM = 128 << 20
-_FAR_PAGES = (64, 512, 4096, 32768)
+_LARGEST_STREAM, _BEYOND_CACHE = 128 << 20, 2
+"""A working set that main memory serves: bytes, and last-level caches, as virtual machines see those of whole hosts."""
+_FAR_PAGES = (64, 512, 1024, 2048, 4096, 32768)
 """Numbers of pages that are walked in turns; the first are remembered by any processor, and their lines by its first
 cache."""
+_LEAST_FORK_US, _FORK_TRIES = 0.05, 3
+"""Less than the two cache lines take that threads hand to one another: the difference of two disturbed times."""
 _LEAST_BITS = 128
 """Of vectors: no narrower ones are worth using."""
 _LEAST_PACKING = 0.05
@@ -141,12 +147,11 @@ def measured_calibration(
         run(0.01, "pages, one thread", 0.58, 1, [probe])
     run(0.02, "memory and arithmetic", 0.6, 1, [overlap_probe(streams[0])])
     run(0.1, "products, one thread", 0.62, 1, [*product_probes(1), thin_probe()])
-    run(0.02, "launches", 0.7, 1, fork_probes(many))
     if many > 1:
         for probe in stream_probes(streams):
             run(0.12 / len(streams), "memory, all threads", 0.72, many, [probe])
         run(0.06, "products, all threads", 0.84, many, product_probes(many))
-        run(0.02, "fork and join", 0.92, many, fork_probes(many))
+        _run_forks(run, many, estimates)
     contended = many > 1 and _share_of_cores(many, 0.02 * seconds) < _LEAST_SHARE
     busy = disturbance(before, cpu_times(), estimates, contended)
     if contended:
@@ -154,6 +159,15 @@ def measured_calibration(
     tell(1.0, "done; other work kept the cores busy: calibrate again on an idle machine" if contended else "done")
     numbers = assembled(description, estimates, streams)
     return CalibrationReport(description.with_calibration(numbers), estimates, contended, busy)
+
+
+def _run_forks(run: _Run, many: int, found: Mapping[str, Estimate]) -> None:
+    """Launches by one thread and by all, until their difference can be a time."""
+    for _ in range(_FORK_TRIES):
+        run(0.02, "launches", 0.9, 1, fork_probes(many))
+        run(0.02, "fork and join", 0.92, many, fork_probes(many))
+        if _fork_join_us(found, many) is not None:
+            return
 
 
 def _share_of_cores(workers: int, seconds: float) -> float:
@@ -179,7 +193,8 @@ def _threads(count: int) -> Generator[None]:
 def _stream_sizes(description: CpuDescription) -> list[int]:
     """Working sets from beyond the second-level caches to main memory, doubling."""
     size = 4 * description.l2_bytes
-    most = min(_LARGEST_STREAM, max(description.memory_bytes // _MEMORY_SHARE, 2 * size))
+    wanted = max(_LARGEST_STREAM, _BEYOND_CACHE * description.l3_bytes)
+    most = min(wanted, max(description.memory_bytes // _MEMORY_SHARE, 2 * size))
     sizes = [size]
     while sizes[-1] * 2 <= most:
         sizes.append(sizes[-1] * 2)
@@ -198,6 +213,7 @@ def assembled(description: CpuDescription, found: Mapping[str, Estimate], stream
         for mark in ("", "@all")
     )
     cache = last_cache_bytes(one) or usual.effective_l3_bytes
+    fork_join_us = _fork_join_us(found, threads)
     numbers = {
         "l1_bytes_per_us": "l1",
         "l2_bytes_per_us": "l2",
@@ -219,14 +235,20 @@ def assembled(description: CpuDescription, found: Mapping[str, Estimate], stream
     elements = {name: _value(found, name, usual.elements_per_us[name]) for name in work}
     calibration = Calibration(
         source="measured",
-        unmeasured=tuple(sorted(name for name, probe in numbers.items() if probe not in found)),
+        unmeasured=tuple(
+            sorted(
+                name
+                for name, probe in numbers.items()
+                if probe not in found or (name == "fork_join_us" and fork_join_us is None)
+            )
+        ),
         l1_bytes_per_us=_private(found, "l1", usual.l1_bytes_per_us, threads),
         l2_bytes_per_us=_private(found, "l2", usual.l2_bytes_per_us, threads),
         l3_bytes_per_us=_shared(found, f"stream_{streams[0]}", usual.l3_bytes_per_us),
         dram_bytes_per_us=_shared(found, f"stream_{streams[-1]}", usual.dram_bytes_per_us),
         effective_l3_bytes=cache,
         effective_l3_all_bytes=max(cache, last_cache_bytes(together) or 0),
-        fork_join_us=_fork_join_us(found, threads, usual.fork_join_us),
+        fork_join_us=usual.fork_join_us if fork_join_us is None else fork_join_us,
         far_steps=_far_steps(found) or usual.far_steps,
         unhidden=_unhidden(found, streams[0], usual.unhidden),
         headroom=usual.headroom,
@@ -254,8 +276,9 @@ def assembled(description: CpuDescription, found: Mapping[str, Estimate], stream
 def _packed(description: CpuDescription, thin_us: float) -> float:
     """Elements that BLAS lays out per microsecond: what a thin product takes beside multiplying."""
     dot = DotFeatures(THIN_ROWS, THIN_COLUMNS, THIN_DEPTH, 1, THIN_ROWS, "f32", True, 0.0)
-    rest_us = thin_us - AnalyticalCpuModel(description).multiplying_us(dot)
-    return laid_out(dot) / max(rest_us, _LEAST_PACKING * thin_us)
+    model = AnalyticalCpuModel(description)
+    rest_us = thin_us - model.multiplying_us(dot)
+    return model.laid_out(dot) / max(rest_us, _LEAST_PACKING * thin_us)
 
 
 def _value(found: Mapping[str, Estimate], name: str, default: float) -> float:
@@ -280,31 +303,33 @@ def _shared(found: Mapping[str, Estimate], name: str, default: Rate) -> Rate:
 def last_cache_bytes(stream: Mapping[int, float]) -> int | None:
     """Of working sets and their bandwidths, the largest set served nearer to the first speed than to the last.
 
-    Between two sizes that were measured, the logarithm of the bandwidth is taken to fall with that of the size.
+    A set is served at least as fast as a larger one. Between two sizes that were measured, the logarithm of the
+    bandwidth is taken to fall with that of the size.
     """
     if not stream:
         return None
     sizes = sorted(stream)
-    middle = (stream[sizes[0]] * stream[sizes[-1]]) ** 0.5
-    slow = next((at for at, size in enumerate(sizes) if stream[size] < middle), None)
+    rates = list(accumulate((stream[size] for size in reversed(sizes)), max))[::-1]
+    middle = (rates[0] * rates[-1]) ** 0.5
+    slow = next((at for at, rate in enumerate(rates) if rate < middle), None)
     if slow is None:
         return sizes[-1]
     served, beyond = sizes[slow - 1], sizes[slow]
-    share = math.log(stream[served] / middle) / math.log(stream[served] / stream[beyond])
+    share = math.log(rates[slow - 1] / middle) / math.log(rates[slow - 1] / rates[slow])
     return round(served * (beyond / served) ** share)
 
 
-def _fork_join_us(found: Mapping[str, Estimate], threads: int, default: float) -> float:
-    """What all workers add to a share each of a launch that follows another.
+def _fork_join_us(found: Mapping[str, Estimate], threads: int) -> float | None:
+    """What all workers add to a share each of a launch that follows another; None where it was not measured.
 
-    The first of a row, which may wake them, is left out.
+    The first of a row, which may wake them, is left out. A difference that is no time at all tells of other work.
     """
     names = [f"fork_{number}" for number in range(1, FORKS)]
-    if not all(name in found for name in names):
-        return default
-    alone = median([1.0 / found[name].value for name in names])
-    shared = [1.0 / found[f"{name}@all"].value for name in names if f"{name}@all" in found]
-    return max(0.0, median(shared) - alone / threads) if shared else default
+    if not all(name in found and f"{name}@all" in found for name in names):
+        return None
+    alone, shared = (median([1.0 / found[name + mark].value for name in names]) for mark in ("", "@all"))
+    us = shared - alone / threads
+    return us if us >= _LEAST_FORK_US else None
 
 
 def _far_steps(found: Mapping[str, Estimate]) -> tuple[FarStep, ...]:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
     BufferFeatures,
     DotFeatures,
     KernelFeatures,
-    OpaqueFeatures,
     PhaseFeatures,
     Reuse,
     StageFeatures,
 )
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
-from autofuse.fusion.prologues import is_prologue
-from autofuse.ir.graph import Graph, Node
-from autofuse.ir.oprecord import Role
-from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import replace
-from autofuse.lower.looplowering import GUESSED_TRIPS
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest
+from autofuse.targets.cpu.cost.opaquework import opaque_features
 from autofuse.targets.cpu.cost.spills import Registers
 from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
 
@@ -38,7 +33,7 @@ def features(program: TileProgram | OpaqueProgram, vector_bits: int = 512) -> Ke
     Raises BackendError for an unknown opcode.
     """
     if isinstance(program, OpaqueProgram):
-        return _opaque_features(program)
+        return _opaque(program, vector_bits)
     widths = Widths.chosen(program, vector_bits)
     reader = _Reader(program, widths)
     phases: list[PhaseFeatures] = []
@@ -154,72 +149,15 @@ class _Reader:
             walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)
             stages.append(replace(walk.features(seen), spilled=registers.after(stage).beyond))
             accesses += walk.accesses
-            parts.append(levels_between(walk.accesses, nest, rows.depth, nest.depth, scratch_stays=False))
+            span = rows.depth, nest.depth
+            parts.append(levels_between(walk.accesses, nest, *span, scratch_stays=False, innermost=True))
         return accesses, stages, parts
 
 
-# ---- calls of the interpreter ------------------------------------------------------------------------------------
-
-
-_IN_VECTORS = 32
-"""Elements that are computed in vectors, and by several workers, for one that the interpreter computes."""
-
-
-def _opaque_features(program: OpaqueProgram) -> KernelFeatures:
-    opaque = _coded(program) if _has_prologue(program) else _called(program)
+def _opaque(program: OpaqueProgram, vector_bits: int) -> KernelFeatures:
     touched = {
         b.name: Touched(b.type.nbytes, 0, 0, 0) if b.space is Space.INPUT else Touched(0, b.type.nbytes, 0, 0)
         for b in program.buffers
     }
     buffers = tuple(_buffer(b, touched) for b in program.buffers)
-    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque, 64, False, 1, 0)
-
-
-def _has_prologue(program: OpaqueProgram) -> bool:
-    return program.is_coded and sum(role_of(node).computes for node in program.graph.nodes) > 1
-
-
-def _coded(program: OpaqueProgram) -> OpaqueFeatures:
-    """A scatter or sort that computes what it reads: only the kernel's own operands and results are moved."""
-    alone = _called(program)
-    moved = sum(value.type.nbytes for value in (*program.graph.inputs, *program.graph.outputs))
-    work = [node for node in program.graph.nodes if is_prologue(node) and role_of(node).computes]
-    elements = sum(node.output.type.size for node in work)
-    return OpaqueFeatures(1, moved, alone.sort_steps, alone.scattered, elements // _IN_VECTORS)
-
-
-def _called(program: OpaqueProgram) -> OpaqueFeatures:
-    moved = nodes = scattered = elements = 0
-    sort_steps = 0.0
-    for node, times in _interpreted(program.graph, 1):
-        nodes += times
-        moved += times * sum(value.type.nbytes for value in (*node.inputs, *node.outputs))
-        size = sum(value.type.size for value in node.outputs)
-        match role_of(node):
-            case Role.SORT:
-                length = node.inputs[0].type.shape[node.attrs["dimension"]]
-                sort_steps += times * size * math.log2(max(length, 2))
-            case Role.SCATTER:
-                scattered += times * node.inputs[-1].type.size
-            case _:
-                elements += times * size
-    return OpaqueFeatures(nodes, moved, sort_steps, scattered, elements)
-
-
-def _interpreted(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
-    """Every node with the number of its evaluations."""
-    for node in graph.nodes:
-        yield node, times
-        for region in node.regions:
-            yield from _interpreted(region, times * _trips(node))
-
-
-def _trips(node: Node) -> int:
-    """How often the regions of a node are evaluated; a guess where only the run knows."""
-    match role_of(node):
-        case Role.COUNTED_LOOP:
-            return node.attrs["length"]
-        case Role.LOOP:
-            return GUESSED_TRIPS
-        case _:
-            return 1
+    return KernelFeatures(FEATURES_VERSION, 1, (), buffers, opaque_features(program, vector_bits), 64, False, 1, 0)

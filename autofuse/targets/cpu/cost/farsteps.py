@@ -7,8 +7,6 @@ between two visits to one.
 
 from __future__ import annotations
 
-import math
-
 from autofuse.cost_models.features import FarWalk
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.regions import LINE_BYTES, Steps, extent_of
@@ -17,9 +15,6 @@ from autofuse.cost_models.traffic import Access
 PAGE_BYTES = 4096
 """The least size of a page; larger ones are remembered by fewer entries, which a calibration sees."""
 
-_SETS, _WAYS = 1024, 8
-"""Of caches: lines a multiple of so many lines apart share a set, which holds so many of them at least."""
-
 
 def far_walk(access: Access, nest: LoopNest, kind: str, stride_bytes: int, times: float) -> FarWalk | None:
     """The far steps of an access that runs `times` times; None if it has none.
@@ -27,21 +22,22 @@ def far_walk(access: Access, nest: LoopNest, kind: str, stride_bytes: int, times
     `kind`: how lanes walk (see `AccessCounts`). `stride_bytes`: between neighbouring lanes.
     """
     itemsize = access.buffer.type.dtype.itemsize
-    steps, at, step_bytes = times, nest.depth, stride_bytes
+    steps, at = times, nest.depth
     if kind == "gather":
-        steps, step_bytes = times * nest.lanes, 0
+        steps = times * nest.lanes
         if access.buffer.type.nbytes < 2 * PAGE_BYTES:
             return None
     elif kind == "strided" and stride_bytes >= PAGE_BYTES:
         steps = times * nest.lanes
     elif kind != "contiguous" or stride_bytes < PAGE_BYTES:  # else the rows of a square that is transposed
         found = _innermost(access, nest)
-        if found is None or (step_bytes := _step_bytes(access, nest, found, itemsize)) < PAGE_BYTES:
+        if found is None or _step_bytes(access, nest, found, itemsize) < PAGE_BYTES:
             return None
         steps, at = float(nest.rounds_to[access.depth]), found
     pages = min(_pages(access, at, itemsize), steps)
-    run = extent_of(access.steps[at], itemsize).run_elements * itemsize
-    return FarWalk(steps, pages * _crowding(pages, step_bytes, run), access.write)
+    if kind == "gather":  # several lines of a page, in any order
+        pages = min(pages, -(-access.buffer.type.nbytes // PAGE_BYTES))
+    return FarWalk(steps, pages, access.write)
 
 
 def _innermost(access: Access, nest: LoopNest) -> int | None:
@@ -69,16 +65,6 @@ def _pages(access: Access, at: int, itemsize: int) -> float:
             break
         pages = around
     return pages
-
-
-def _crowding(pages: float, step_bytes: int, run_bytes: int) -> float:
-    """How much fuller the sets of a cache are that such steps meet than they would be with pages anywhere.
-
-    `run_bytes`: neighbours that each step brings, which lie in other sets.
-    """
-    if pages <= _WAYS or step_bytes == 0 or step_bytes % LINE_BYTES:
-        return 1.0
-    return max(1.0, math.gcd(step_bytes // LINE_BYTES, _SETS) / max(-(-run_bytes // LINE_BYTES), 1))
 
 
 def _runs(steps: Steps, itemsize: int) -> float:

@@ -27,10 +27,15 @@ _PORTS = 0.4
 _MASKED = 0.25
 """Extra accesses that a masked one counts as."""
 _WAITED_FOR = frozenset(("divide", "sqrt", "exp", "log", "tanh", "sin", "erf", "power"))
-_DEPTH = 3.5
+_DEPTH = 1.5
 """What is computed once for all lanes is waited for: so many times as long as a vector of the same takes in a row of
 others. Single operations are not: others are at hand meanwhile."""
+_DIVIDED_BITS = 128
+"""What a divider takes in at a time: wider vectors take as many times as long, one element as long as so many bits."""
+_DIVIDER_DEPTH = 1.5
 _DIVIDER = frozenset(("divide", "sqrt"))
+_LEAST_STEP_US = 1e-5
+"""What no step to another page takes less than: a hundredth of a nanosecond."""
 _BY_ELEMENT = frozenset(("gather", "scatter"))
 """Classes of which an instruction costs what its elements do, not what a whole vector does."""
 
@@ -47,9 +52,12 @@ class InstructionModel:
         self.cycle_us = 4 * self._lanes["f32"] / calibration.fma_flops_per_us["f32"]
         self._access_us = self._bits / 8 / calibration.l1_bytes_per_us.one
         self._narrow_access_us = self._bits / 16 / calibration.narrow_l1_bytes_per_us
+        divider = _DIVIDER_DEPTH * min(_DIVIDED_BITS / self._bits, 1.0)
+        self._waiting = {op_class: divider if op_class in _DIVIDER else _DEPTH for op_class in _WAITED_FOR}
         steps = calibration.far_steps
         self._pages = np.log([step.pages for step in steps])
-        self._far_us = {True: [step.write_us for step in steps], False: [step.read_us for step in steps]}
+        costs = {True: [step.write_us for step in steps], False: [step.read_us for step in steps]}
+        self._far_us = {write: np.log(np.maximum(us, _LEAST_STEP_US)) for write, us in costs.items()}
 
     def stage_us(self, stage: StageFeatures, vector_bits: int) -> float:
         """Vector operations, loads, stores, spills and the combining of lanes, on one core.
@@ -93,17 +101,22 @@ class InstructionModel:
 
     def _scalars_us(self, operations: Mapping[tuple[str, str], float]) -> float:
         """What is computed once for all lanes."""
-        vectors = (
-            count * self._lanes[dtype] / self._calibration.throughput(op_class, dtype)
-            * (_DEPTH if op_class in _WAITED_FOR else 1.0)
+        return math.fsum(
+            count
+            * self._lanes[dtype]
+            / self._calibration.throughput(op_class, dtype)
+            * self._waiting.get(op_class, 1.0)
             for (op_class, dtype), count in operations.items()
-        )  # fmt: skip
-        return math.fsum(vectors)
+        )
 
     def _steps_us(self, walks: tuple[FarWalk, ...]) -> float:
-        """Steps from page to page. The walks of a stage take turns, so their pages add up."""
+        """Steps from page to page. The walks of a stage take turns, so their pages add up.
+
+        Between two numbers of pages that were measured, the logarithm of the cost grows with that of the pages.
+        """
         pages = sum(walk.pages for walk in walks)
         if not walks or not self._pages.size:
             return 0.0
         at = math.log(max(pages, 1.0))
-        return math.fsum(walk.steps * float(np.interp(at, self._pages, self._far_us[walk.write])) for walk in walks)
+        us = {write: math.exp(float(np.interp(at, self._pages, logs))) for write, logs in self._far_us.items()}
+        return math.fsum(walk.steps * us[walk.write] for walk in walks)

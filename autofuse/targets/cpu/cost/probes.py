@@ -52,6 +52,8 @@ from autofuse.targets.cpu.passes.prepare import CpuPasses
 
 _LENGTH = 1024
 """Elements of the arrays that stay in the first-level cache."""
+_DIFFERENT = 1 << 16
+"""Values that repeat in longer arrays."""
 _ROUNDS = 64
 _CHAIN = 16
 """Operations per element in the probes of cheap ones: enough that loading and storing do not count."""
@@ -189,7 +191,8 @@ def _values(type_: TensorType) -> NDArray[Any]:
     """Values at which every function is defined and ordinary; for integers, positions in any order."""
     if type_.dtype.is_integer:
         return np.random.default_rng(0).permutation(type_.size).reshape(type_.shape).astype(type_.dtype.numpy)
-    return np.linspace(0.5, 1.5, type_.size, dtype=np.float64).reshape(type_.shape).astype(type_.dtype.numpy)
+    some = np.linspace(0.5, 1.5, min(type_.size, _DIFFERENT), dtype=np.float64).astype(type_.dtype.numpy)
+    return np.resize(some, type_.shape)
 
 
 # ---- instructions ------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from autofuse.targets.cpu.device.describe import CpuDescription, Rate
 
 _FILL = 0.6
 """Share of a cache that a loop's data can count on: the rest holds what else runs, and lines collide."""
-_READ, _WRITE = 0.65, 0.8
-"""A copy's bandwidth counts bytes read plus written; by itself a read is faster, and a write slower: its line is read
-first."""
-_STREAMED = 0.8
-"""What a byte written past the caches costs of one written through them: its line is not read first."""
-_REST = 0.5
+_READ, _WRITE, _WRITE_NEAR = 2 / 3, 1.0, 4 / 3
+"""A copy's bandwidth counts bytes read plus written. A line that is written is read first and comes back later, so it
+crosses twice where one that is read crosses once: into the first cache all the same, farther away in part beside other
+work."""
+_STREAMED = 1.0
+"""A byte written past the caches: its line is not read first, but it goes all the way."""
+_REST = 0.25
 """Share of the other boundaries' time that the slowest one does not hide."""
 
 _BOTH = 2.0
@@ -59,7 +60,8 @@ class MemoryModel:
             read, written = read - resident * least_read, written - resident * least_written
             if past:
                 written = past if boundary is self._boundaries[-1] else 0.0
-            times.append((_READ * read + _WRITE * written) / self._rate(boundary.rate, workers))
+            weight = _WRITE if boundary.inner else _WRITE_NEAR
+            times.append((_READ * read + weight * written) / self._rate(boundary.rate, workers))
         slowest = max(times)
         return slowest + _REST * (sum(times) - slowest)
 
@@ -70,14 +72,14 @@ class MemoryModel:
                 return _WRITE * nbytes / self._level_before(boundary).all
         return _WRITE * nbytes / self._boundaries[-1].rate.all
 
-    def copy_bytes_per_us(self, footprint: int) -> float:
-        """What one thread copies when `footprint` bytes are in use."""
-        if footprint <= self._boundaries[0].capacity.one:
-            return self._first.one
-        for boundary in self._boundaries[1:]:
-            if footprint <= boundary.capacity.one:
-                return self._level_before(boundary).one
-        return self._boundaries[-1].rate.one
+    def copy_bytes_per_us(self, footprint: int, workers: int = 1) -> float:
+        """What so many threads together copy when `footprint` bytes are in use."""
+        before = self._first
+        for boundary in self._boundaries:
+            if footprint <= self._rate(boundary.capacity, workers):
+                break
+            before = boundary.rate
+        return self._rate(before, workers)
 
     def _level_before(self, boundary: _Boundary) -> Rate:
         """The rate out of the cache itself."""

@@ -62,11 +62,23 @@ class CalibrationStore:
         """
         found = self.load(description)
         if found is not None:
-            return description.with_calibration(found)
+            return description.with_calibration(_plausible(found, description))
         problem = self.problem
         for threads in range(description.threads + 1, description.logical + 1):
             found = self.load(replace(description, threads=threads))
             if found is not None:
-                return description.with_calibration(found.of_fewer(description.threads))
+                fewer = found.of_fewer(description.threads)
+                return description.with_calibration(_plausible(fewer, description))
         self.problem = problem
         return description
+
+
+def _plausible(found: Calibration, description: CpuDescription) -> Calibration:
+    """A calibration, with the default for a fork and join of several threads that took no time.
+
+    Calibrations kept such a difference of two disturbed times before.
+    """
+    if description.threads == 1 or found.fork_join_us > 0.0:
+        return found
+    unmeasured = tuple(sorted({*found.unmeasured, "fork_join_us"}))
+    return replace(found, fork_join_us=description.calibration.fork_join_us, unmeasured=unmeasured)

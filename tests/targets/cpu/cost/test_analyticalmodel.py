@@ -27,6 +27,8 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.extract import features
+from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
 from autofuse.testing.devices import server
@@ -148,6 +150,21 @@ def test_narrow_row_blocks_pay_for_packing():
     prices = [price(matmul(1024, 1024, 256, rows), 1) for rows in (16, 64, 128, 256)]
     assert prices == sorted(prices, reverse=True)
     assert prices[0] > 1.2 * prices[-1]
+
+
+def test_small_products_are_not_packed_where_vectors_are_wide():
+    per_call = [price(matmul(rows, 64, 64, rows), 1) / rows for rows in (240, 250)]  # 0.98 and 1.02 million
+    assert per_call[1] > 1.2 * per_call[0]
+
+
+def test_dividing_once_costs_a_part_of_dividing_a_vector():
+    (stage,) = features(elementwise_kernel(64)).phases[0].stages
+    model, divisions = InstructionModel(server(1)), {("divide", "f32"): 1e6}
+    vectors, scalars = (
+        model.stage_us(replace(stage, operations=wide, scalar_operations=single), 512)
+        for wide, single in ((divisions, {}), ({}, divisions))
+    )
+    assert scalars == pytest.approx(1.5 * vectors / 4, rel=0.01)  # 128 of 512 bits, half as long again for waiting
 
 
 @pytest.mark.parametrize(("elements", "dearer"), [(1000, 1.0), (1 << 20, 1.2), (1 << 26, 1.0)])

@@ -9,6 +9,7 @@ from autofuse.cost_models.features import DotFeatures
 from autofuse.errors import ArgumentError
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.calibration import (
+    _stream_sizes,
     assembled,
     calibrate,
     last_cache_bytes,
@@ -93,6 +94,9 @@ def test_the_last_cache_ends_where_bandwidth_falls():
     # the mean of the first and the last speed, 17.3, lies 0.285 of the way from 20 to 12 on a logarithmic scale
     assert last_cache_bytes({8: 30.0, 16: 29.0, 32: 20.0, 64: 12.0, 128: 10.0}) == round(32 * 2**0.2816)
     assert last_cache_bytes({8: 10.0, 16: 10.0}) == 16
+    # a small set that was slower than the largest one is served by the same cache as that
+    assert last_cache_bytes({8: 27.6, 16: 28.0, 32: 33.0, 64: 34.0}) == 64
+    assert last_cache_bytes({8: 27.6, 16: 28.0, 32: 12.0}) == last_cache_bytes({8: 28.0, 16: 28.0, 32: 12.0})
     assert last_cache_bytes({}) is None
 
 
@@ -103,6 +107,20 @@ def test_forks_are_what_all_threads_add():
     assert assembled(server(8), estimates(**alone, **shared), [8, 16]).fork_join_us == pytest.approx(8 - 5)
 
 
+def test_a_fork_that_takes_no_time_was_not_measured():
+    alone = {f"fork_{n}": 0.025 for n in range(8)}
+    shared = {f"fork_{n}@all": 0.2 for n in range(8)}  # as long as a share of the work alone: the latter was disturbed
+    found = assembled(server(8), estimates(**alone, **shared), [8, 16])
+    assert found.fork_join_us == server(8).calibration.fork_join_us > 0
+    assert "fork_join_us" in found.unmeasured
+
+
+def test_streams_go_beyond_the_cache_of_the_host():
+    machine = replace(SERVER, l3_bytes=260 << 20, memory_bytes=64 << 30)
+    assert _stream_sizes(machine)[-1] >= 512 << 20
+    assert _stream_sizes(replace(machine, memory_bytes=2 << 30))[-1] <= 128 << 20
+
+
 def test_all_threads_may_have_more_cache_than_one():
     one = {f"stream_{size}": rate for size, rate in ((8, 30.0), (16, 10.0), (32, 10.0))}
     together = {f"stream_{size}@all": rate for size, rate in ((8, 60.0), (16, 60.0), (32, 10.0))}
@@ -111,14 +129,14 @@ def test_all_threads_may_have_more_cache_than_one():
 
 
 def test_far_steps_cost_what_more_pages_add():
-    reads = dict(zip((64, 512, 4096, 32768), (4.0, 2.0, 2.5, 0.5), strict=True))
+    reads = dict(zip((64, 512, 1024, 2048, 4096, 32768), (4.0, 2.0, 2.5, 1.0, 1.0, 0.5), strict=True))
     found = assembled(
         SERVER,
         estimates(**{f"far_{kind}_{pages}": rate for pages, rate in reads.items() for kind in ("read", "write")}),
         [8, 16],
     )
-    # a step among more pages never costs less: 4096 are taken to cost what 512 do
-    assert [step.read_us for step in found.far_steps] == pytest.approx([0, 0.25, 0.25, 1.75])
+    # a step among more pages never costs less: 1024 are taken to cost what 512 do
+    assert [step.read_us for step in found.far_steps] == pytest.approx([0, 0.25, 0.25, 0.75, 0.75, 1.75])
     assert "far_steps" not in found.unmeasured
 
 
@@ -135,6 +153,13 @@ def test_stored_numbers_are_found_again(tmp_path):
     assert store.describe(machine).calibration.source == "defaults"
     store.save(machine, replace(machine.calibration, source="measured", fork_join_us=7.5))
     assert store.describe(detect()).calibration.fork_join_us == 7.5
+
+
+def test_a_fork_of_no_time_that_was_kept_is_not_believed(tmp_path):
+    store, machine = CalibrationStore(tmp_path), server(8)
+    store.save(machine, replace(machine.calibration, source="measured", unmeasured=(), fork_join_us=0.0))
+    found = store.describe(machine).calibration
+    assert (found.fork_join_us, found.unmeasured) == (machine.calibration.fork_join_us, ("fork_join_us",))
 
 
 def test_a_model_states_the_numbers_it_uses():
