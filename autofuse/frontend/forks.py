@@ -63,6 +63,10 @@ class Fork:
         self.local: dict[Any, Contents] = {}
         self.objects: dict[int, Any] = {}
         """Python's containers that were made in the region, by identity: it may change them."""
+        self.lists: dict[int, int] = {}
+        """Of a counted loop, lists from outside that its body only appends to: by identity, what else holds each."""
+        self.appended: list[tuple[list[Any], Any]] = []
+        """What an iteration appends to those, in turn."""
         self._begun: dict[Any, int] = {}
         self._seen: set[Any] = set()
 

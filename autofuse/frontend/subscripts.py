@@ -20,13 +20,14 @@ from autofuse.frontend.dispatch import FUNCTIONS, tracers_in
 from autofuse.frontend.layouts import taken
 from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
-from autofuse.frontend.rolling.numbers import Number
+from autofuse.frontend.rolling.numbers import Number, is_integer_of_the_run, whole_number
 from autofuse.frontend.rolling.positions import run_of
-from autofuse.frontend.rolling.ragged import Ragged
+from autofuse.frontend.rolling.ragged import Ragged, looked_up
 from autofuse.frontend.rolling.ragged import taken as taken_at
 from autofuse.frontend.rolling.windows import Span, Spread, held
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import innermost_fork
 from autofuse.frontend.tracer import TracerArray, element, fresh, view, write
 from autofuse.lazydataclass import dataclass
 
@@ -61,6 +62,8 @@ def getitem(x: TracerArray, index: Any) -> Any:
     mask = _whole_mask(x, index)
     if mask is not None:
         return MaskedSelection(x, mask)
+    if isinstance(index, Ragged):
+        return looked_up(x, index)
     parsed = parse(x, index)
     if parsed.arrays:
         target, dims, arrays, place = split(x, parsed)
@@ -211,6 +214,9 @@ def _static_slice(item: slice) -> slice:
     for part in (item.start, item.stop, item.step):
         if isinstance(part, Number):
             parts.append(part)  # pyright: ignore[reportArgumentType]  # a slice of places that move with a loop
+            continue
+        if is_integer_of_the_run(part) and innermost_fork() is not None:
+            parts.append(whole_number(part))  # pyright: ignore[reportArgumentType]
             continue
         if isinstance(part, TracerArray) and part.known is None:
             raise trace_error(

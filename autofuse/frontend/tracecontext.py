@@ -68,6 +68,7 @@ class Tracing:
         self.samples: dict[Value, Any] = {}
         """Concrete arrays of the inputs, where known; `eager` runs unsupported calls on them to learn result types."""
         self._scalars: dict[tuple[Any, ...], Value] = {}
+        self._asked: list[Value] = []
         self._names: dict[Value, str] = {}
         self._emitted: dict[Value, tuple[str, tuple[Value, ...], dict[str, Any]]] = {}
         self._depth = 0
@@ -131,6 +132,13 @@ class Tracing:
                 return around._scalars[key]
             around = around.parent
         return self.once(key, make)
+
+    def first_like(self, value: Value) -> Value:
+        """The first of the values that this was asked for in the region, and that is the same computation."""
+        found = next((other for other in self._asked if self.same(other, value)), value)
+        if found is value:
+            self._asked.append(value)
+        return found
 
     def rename(self, old: Value, new: Value) -> None:
         """`new` replaces `old` in the user's variable: it takes the variable's name."""
@@ -202,6 +210,14 @@ def current() -> Tracing:
             "a traced array was used after its trace ended; do not keep traced arrays in globals or attributes"
         )
     return stack[-1]
+
+
+def innermost_fork() -> Fork | None:
+    """That of the loop or branch that is being traced once; None outside of those."""
+    tracing = current() if is_active() else None
+    while tracing is not None and tracing.fork is None:
+        tracing = tracing.parent
+    return None if tracing is None else tracing.fork
 
 
 @contextmanager

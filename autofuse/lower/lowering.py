@@ -242,7 +242,7 @@ class _Lowering:
 
     def _long_joins(self) -> list[Value]:
         """Outputs of a loop kernel that are concatenations of many parts: better a loop for each than masks for all."""
-        if any(role_of(node).is_reduction_like for node in self.candidate.nodes):
+        if any(map(_reduces, self.candidate.nodes)):
             return []
         producers = self.candidate.graph.producers
         found = [value for value in self.candidate.outputs if role_of(producers[value]) is Role.JOIN]

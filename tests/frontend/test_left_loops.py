@@ -272,6 +272,49 @@ def of_math(x):
     return s
 
 
+def sparse_product(starts, columns, values, x):
+    y = np.empty(starts.size - 1, values.dtype)
+    for i in range(starts.size - 1):
+        own = columns[starts[i] : starts[i + 1]]
+        y[i] = values[starts[i] : starts[i + 1]] @ x[own]
+    return y
+
+
+def sparse_loops(starts, columns, values, x):
+    y = np.zeros(starts.size - 1)
+    for i in range(starts.size - 1):
+        for j in range(starts[i], starts[i + 1]):
+            y[i] += values[j] * x[columns[j]]
+    return y
+
+
+def cut_as_numpy_does(starts, columns, values, x):
+    out = np.zeros((20, 4))
+    for i in range(20):
+        a, b = starts[i] - 20, starts[19 - i]
+        out[i] = x[a:b].sum(), x[b:a].sum(), x[a::2].sum(), x[:b:3].sum()
+    return out
+
+
+@pytest.mark.parametrize("program", [sparse_product, sparse_loops, cut_as_numpy_does])
+def test_bounds_that_arrays_hold(program) -> None:
+    counts = RNG.integers(0, 4, 20)
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    columns = RNG.integers(0, 30, starts[-1])
+    traced = agree(program, starts, columns, RNG.random(starts[-1]), RNG.random(30), unrolled=False)
+    assert loops(traced)[0] == "scan 20"
+
+
+def test_a_loop_as_long_as_an_array_says() -> None:
+    def powers(n, x):
+        for _ in range(n[0]):
+            x = x * 1.1
+        return x
+
+    for length in (0, 1, 7):
+        assert loops(agree(powers, np.array([length]), RNG.random(3), unrolled=False)) == ["while"]
+
+
 def test_integers_and_floats_of_the_run() -> None:
     assert "while" in loops(agree(searched, np.sort(RNG.random((20, 40)), 1), RNG.random(20), unrolled=False))
     assert loops(agree(in_bins, RNG.random(30), unrolled=False)) == ["scan 30"]

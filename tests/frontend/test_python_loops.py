@@ -162,6 +162,16 @@ def test_few_iterations_are_unrolled_and_many_are_one_body() -> None:
     assert loops(agree(steps, RNG.random(4), 16)) == ["scan 16"]
     assert loops(agree(steps, RNG.random(4), 0)) == []
 
+    def windows(x, n):
+        out = np.zeros((n, n))
+        for i in range(n):
+            for j in range(n):
+                out[i, j] = x[i : i + 2, j : j + 2].max()
+        return out
+
+    assert loops(agree(windows, RNG.random((5, 5)), 3)) == []
+    assert loops(agree(windows, RNG.random((5, 5)), 4)) == ["scan 4"]
+
 
 def test_nested_loops_are_traced_once_each() -> None:
     traces = 0

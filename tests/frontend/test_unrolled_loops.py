@@ -11,10 +11,108 @@ from tests.frontend.rolled import agree, loops
 RNG = np.random.default_rng(7)
 
 
+def stacked(z):
+    x, p, out = 0.0, 1.0, []
+    for k in range(z.shape[0]):
+        p = p + 0.01
+        x = x + p * (z[k] - x)
+        out.append(x)
+    return np.array(out)
+
+
+def states(x):
+    h = np.zeros(4)
+    all_of_them, norms = [h], []
+    for row in x.reshape(-1, 4):
+        h = np.tanh(h + row)
+        all_of_them.append(h)
+        norms.append(np.sqrt(h @ h))
+    return np.stack(all_of_them), np.array(norms), all_of_them[-1] + all_of_them[3], sum(norms)
+
+
+def in_turns(x):
+    out = [0.0]
+    for i in range(20):
+        out.append(x[i] * 2)
+        out.append(i * 0.5)
+    out[3] = 7.0
+    return np.array(out)
+
+
+def lists_of_lists(x):
+    rows = []
+    for i in range(20):
+        row = []
+        for j in range(20):
+            row.append(x[i] * j)
+        rows.append(np.array(row).sum())
+    return np.array(rows)
+
+
+def rows_written(x):
+    rows = []
+    for row in x.reshape(-1, 4):
+        rows.append(row * 2)
+    rows[3][:] = 1
+    for row in rows:
+        row += 1
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("program", [stacked, states, in_turns, lists_of_lists, rows_written])
+def test_what_iterations_append_is_stacked(program) -> None:
+    assert loops(agree(program, RNG.random(80)))
+    x = RNG.random(80)
+    plan, own = af.compile(program, x), program(x)
+    both = zip(plan(x), own, strict=True) if isinstance(own, tuple) else [(plan(x), own)]
+    for got, wanted in both:
+        np.testing.assert_allclose(got, wanted)
+
+
+def read_inside(x):
+    out = [x[0]]
+    for i in range(20):
+        out.append(out[-1] + x[i])
+    return np.array(out)
+
+
+def two_names(x):
+    out = [x[0]]
+    other = out
+    for i in range(20):
+        out.append(x[i] + len(other))
+    return np.array(out)
+
+
+def seen_by_a_function(x):
+    out = [x[0]]
+
+    def count():
+        return len(out)
+
+    for i in range(20):
+        out.append(x[i] + count())
+    return np.array(out)
+
+
+def in_another_list(x):
+    out = [x[0]]
+    held = [out]
+    for i in range(20):
+        out.append(x[i] + len(held[0]))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("program", [read_inside, two_names, seen_by_a_function, in_another_list])
+def test_lists_that_something_else_may_read_are_pythons(program) -> None:
+    assert loops(agree(program, RNG.random(20))) == []
+
+
 def appended(x):
     rows = []
     for i in range(20):
         rows.append(x[i] * 2)
+        x[i] = len(rows)
     return np.array(rows)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import autofuse as af
 from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.graphbuilder import GraphBuilder
@@ -193,6 +194,18 @@ def test_a_concatenation_of_many_parts_is_a_loop_for_each():
     program = check_fused(lambda *xs: np.concatenate([x * 2 for x in xs]), *parts)
     assert len(program.launches[0]) == 20
     assert count(program, Load) == 20
+
+
+def test_many_rows_of_what_a_loop_stacks_are_joined_elsewhere():
+    def step(total, row):
+        return total + row, total * row
+
+    def joined(x):
+        _, rows = af.scan(step, x[0], x)
+        return np.stack([rows[19 - i] for i in range(20)])
+
+    with pytest.raises(LegalityError, match="read in another loop than the one that makes it"):
+        check_fused(joined, normal(20, 3))
 
 
 def test_joining_along_the_last_axis():

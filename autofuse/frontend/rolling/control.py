@@ -11,17 +11,19 @@ from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.location import trace_error, withdrawn
 from autofuse.frontend.rolling.branches import all_of, any_of, branch, opposite, undecided
 from autofuse.frontend.rolling.frames import Frame
-from autofuse.frontend.rolling.guards import Guards, innermost_fork
+from autofuse.frontend.rolling.guards import Guards
 from autofuse.frontend.rolling.items import Items, Places, items_of
 from autofuse.frontend.rolling.loops import roll, roll_while
 from autofuse.frontend.rolling.source import codes_in, rewritten_code
 from autofuse.frontend.rolling.variables import Variables
-from autofuse.frontend.tracecontext import CallScope, current
+from autofuse.frontend.tracecontext import CallScope, current, innermost_fork
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir.graph import Location
 
-LEAST = 16
-"""Iterations from which on a loop is rolled."""
+LEAST, LEAST_OF_LOOPS = 16, 4
+"""Iterations from which on a loop is rolled; one with loops inside, which would all be there as often."""
+_LOOPS = frozenset(("_af_for", "_af_while"))
+"""What stands for loops in rewritten functions."""
 _PEELED = 3
 """Most iterations at either end that are traced alone."""
 
@@ -62,10 +64,13 @@ class Roller:
         if items is None:
             self._one_by_one(given, body)
         elif not isinstance(items.count, int):
-            with CallScope():
-                roll(body, items, Variables(*found), 0, items.count, (False, False))
+            try:
+                with CallScope():
+                    roll(body, items, Variables(*found), 0, items.count, (False, False))
+            except CannotRollError as error:
+                raise _refused("for", error) from error
             self._note(body, line, "became a loop whose length those around it decide")
-        elif items.count < LEAST:
+        elif items.count < _least(body):
             for number in range(items.count):
                 body(items.item(number))
         else:
@@ -130,7 +135,7 @@ class Roller:
     def _counted(self, items: Items, body: Callable[[Any], None], found: Variables, line: int) -> None:
         first, last = 0, items.count
         rolled, reason = 0, ""
-        while last - first >= LEAST - 2 * _PEELED:
+        while last - first >= max(_least(body) - 2 * _PEELED, 2):
             try:
                 with CallScope(), attempt():
                     ends = (first < _PEELED, items.count - last < _PEELED)
@@ -156,6 +161,12 @@ class Roller:
     def _note(self, body: Callable[..., Any], line: int, what: str) -> None:
         code = body.__code__
         current().loop_notes[Location(code.co_filename, line, code.co_name)] = what
+
+
+def _least(body: Callable[..., Any]) -> int:
+    """Iterations from which on a loop with this body is rolled."""
+    has_loops = any(not _LOOPS.isdisjoint(code.co_names) for code in codes_in(body.__code__))
+    return LEAST_OF_LOOPS if has_loops else LEAST
 
 
 def _require_own(given: Any) -> None:

@@ -7,6 +7,7 @@ rewritten, and those of Python's that change nothing. Lists and dicts may be cha
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from autofuse.frontend.rolling.items import Walk
 from autofuse.frontend.rolling.pythonfunctions import python_function
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.selection import MaskedSelection
-from autofuse.frontend.tracecontext import current, is_active
+from autofuse.frontend.tracecontext import innermost_fork
 from autofuse.frontend.tracer import TracerArray
 
 _PURE = frozenset(
@@ -54,14 +55,6 @@ _READS = frozenset(("copy", "count", "difference", "get", "index", "intersection
 _PURE_MODULES = ("math", "operator", "_operator", "cmath")
 
 
-def innermost_fork() -> Fork | None:
-    """That of the loop or branch that is being traced once; None outside of those."""
-    tracing = current() if is_active() else None
-    while tracing is not None and tracing.fork is None:
-        tracing = tracing.parent
-    return None if tracing is None else tracing.fork
-
-
 class Guards:
     """What rewritten functions ask before they call and change objects."""
 
@@ -80,6 +73,8 @@ class Guards:
             return functools.partial(_converted, function)
         if getattr(function, "__module__", None) == "builtins" and getattr(function, "__name__", "") in _PURE:
             return functools.partial(_checked, function, fork)
+        if _appends(function, fork):
+            return functools.partial(_noted, fork, function.__self__)
         if not self._is_pure(function, fork):
             name = getattr(function, "__qualname__", None) or type(function).__name__
             raise CannotRollError(f"it calls {name}, which may change Python's own objects")
@@ -128,6 +123,37 @@ class Guards:
                 )
             case _:
                 return isinstance(function, np.ufunc)
+
+
+def _appends(function: Any, fork: Fork) -> bool:
+    """Whether it appends to a list from outside that nobody else can see, so that nothing in the loop reads it."""
+    if not fork.lists or not isinstance(function, types.BuiltinFunctionType) or function.__name__ != "append":
+        return False
+    if type(function.__self__) is not list or id(function.__self__) not in fork.lists:
+        return False
+    noted = sum(one is function.__self__ for one, _ in fork.appended)
+    return _references(function) == _usual_references() + fork.lists[id(function.__self__)] + noted
+
+
+def _references(method: Any) -> int:
+    """How many hold the object whose method it is."""
+    held = method.__self__
+    return sys.getrefcount(held)
+
+
+@functools.cache
+def _usual_references() -> int:
+    """How many do where only a variable of a function holds it, which it shares with one inside."""
+    mine: list[Any] = []
+
+    def asked() -> int:
+        return _references(mine.append)
+
+    return asked()
+
+
+def _noted(fork: Fork, receiver: list[Any], value: Any) -> None:
+    fork.appended.append((receiver, value))
 
 
 def _is_pure_builtin(function: Any, fork: Fork) -> bool:

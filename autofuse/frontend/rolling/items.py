@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.forks import CannotRollError
-from autofuse.frontend.rolling.numbers import Atom, Number
+from autofuse.frontend.rolling.numbers import Atom, Number, is_integer_of_the_run, whole_number
 from autofuse.frontend.tracer import TracerArray
 from autofuse.lazydataclass import dataclass
 
@@ -99,7 +99,8 @@ class Places:
 
 
 def ranged(*bounds: Any) -> Any:
-    """`range()`, whose bounds may be Numbers."""
+    """`range()`, whose bounds may be Numbers, or integers of arrays that only the run knows."""
+    bounds = tuple(whole_number(bound) if is_integer_of_the_run(bound) else bound for bound in bounds)
     if not any(isinstance(bound, Number) for bound in bounds):
         return range(*bounds)
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]

@@ -21,6 +21,11 @@ class Liveness:
         self._everything = set(reads_of(body))
         self._before(body, set(), set(), set())
 
+    @property
+    def elsewhere(self) -> set[str]:
+        """The variables that functions defined in it read."""
+        return self._always
+
     def behind(self, statement: ast.stmt) -> set[str]:
         """The variables that may be read behind a statement."""
         return self._behind.get(id(statement), self._everything) | self._always

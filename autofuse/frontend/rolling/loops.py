@@ -15,6 +15,7 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork, WrittenLateError
 from autofuse.frontend.promotion import convert, value_of
 from autofuse.frontend.regions import Region
+from autofuse.frontend.rolling.appending import Appended, private_lists
 from autofuse.frontend.rolling.carried import (
     CarriedArray,
     CarriedNumber,
@@ -111,6 +112,8 @@ def _settled(
         except BaseException:
             frame.set(entry)
             raise
+        finally:
+            attempt.fork.appended.clear()  # so that nothing but the function holds those lists
         frame.set(entry)
     raise CannotRollError("what it writes does not settle")
 
@@ -145,6 +148,8 @@ class _Attempt:
         if period > 1 and not isinstance(count, int):
             raise CannotRollError("arrays change their names in a loop of unknown length")
         trips = count // period if isinstance(count, int) else count
+        if isinstance(count, int):
+            self.fork.lists = private_lists(self._frame, self._found.appended)
         high = trips.high if isinstance(trips, Number) else trips
         most = None if high is None else max(high - 1, 0)
         counter = Atom(self._region.input(_COUNTER), 0, most, ends if period == 1 else (False, False))
@@ -157,8 +162,10 @@ class _Attempt:
             self._known.read |= set(self._found.after)  # it may run no iteration: then they are what they were
         self._trace(iterations, (Number({counter: 1}), trips))
         self._settle(counter, trips)
-        emit(self._region, self._carries, self._to, counter, trips)
+        appended = Appended(self.fork.appended, self._region, counter, trips)
+        emit(self._region, [*self._carries, *appended.carries], self._to, counter, trips)
         self._bind()
+        appended.append()
         return trips * period if isinstance(trips, int) else 0
 
     def run_while(self, test: Callable[[], Any], holds: TracerArray) -> None:

@@ -212,3 +212,19 @@ def larger(*numbers: Any) -> tuple[Fraction, Fraction]:
 def floating(value: Value) -> Number:
     """A Python float with this value, `f64[]`."""
     return Number(None, source=lambda: value)
+
+
+def whole_number(number: TracerArray) -> Number:
+    """An integer of the run as one of Python's: it is taken to have 64 bits."""
+    narrow = number.dtype.kind == "b" or (number.dtype.kind in "iu" and number.dtype.itemsize < 8)
+    info = np.iinfo(number.dtype) if narrow and number.dtype.kind != "b" else None
+    ends = (0, 1) if narrow and info is None else (None, None) if info is None else (int(info.min), int(info.max))
+    value = current().first_like(Term(number.value).to(_I64).value)
+    return Number({Atom(value, *ends, growth=(Fraction(0), Fraction(0))): 1})
+
+
+def is_integer_of_the_run(value: Any) -> bool:
+    """Whether it is an integer of an array, which Python may ask for, and which is not known."""
+    if not isinstance(value, TracerArray) or isinstance(value, Number):
+        return False
+    return not value.shape and value.dtype.kind in "iu" and value.known is None

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.forks import CannotRollError
-from autofuse.frontend.rolling.numbers import Number
+from autofuse.frontend.rolling.arithmetic import greatest
+from autofuse.frontend.rolling.numbers import Atom, Number
 from autofuse.frontend.terms import Term
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.lazydataclass import dataclass
 
@@ -67,9 +69,11 @@ def run_of(entry: slice, extent: Any) -> Run:
     first, stop = _bounds(entry, extent, turned)
     step = -step if turned else step
     size = stop - first
+    if any(None in ends(bound) for bound in (entry.start, entry.stop) if bound is not None):
+        size = greatest(size, 0)
     low, high = ends(size)
-    if low is None or high is None:
-        raise CannotRollError("it slices to a place of unknown size")
+    assert low is not None
+    assert high is not None
     if high <= 0:
         return Run(0, 0, 1, turned)
     if low < 0:
@@ -97,7 +101,7 @@ def _bound(bound: Any, extent: Any, most: Any) -> Any:
     """A bound from the start of the axis, where NumPy clips it to `most` in no iteration, or in all."""
     low, high = ends(bound)
     if low is None or high is None:
-        raise CannotRollError("it slices at a place of unknown size")
+        return _clipped(bound, extent, most)
     if high < 0:
         bound = bound + extent
     if not isinstance(bound, Number) and not isinstance(extent, Number):
@@ -107,6 +111,16 @@ def _bound(bound: Any, extent: Any, most: Any) -> Any:
     if not (not_below(bound, 0) and not_below(most, bound)):
         raise CannotRollError("its slice may go beyond the array", first=True, last=True)
     return bound
+
+
+def _clipped(bound: Any, extent: Any, most: Any) -> Any:
+    """A bound of unknown size from the start of the axis, as NumPy clips it."""
+    if not (isinstance(extent, int) and isinstance(most, int)):
+        raise CannotRollError("it slices a slice at a place of unknown size")
+    term = Term(bound.as_dtype(_I64))
+    wrapped = (term < 0).select(term + extent, term)
+    clipped = wrapped.op("maximum", most - extent).op("minimum", most)
+    return Number({Atom(current().first_like(clipped.value), most - extent, most): 1})
 
 
 def ends(number: Any) -> tuple[int | None, int | None]:

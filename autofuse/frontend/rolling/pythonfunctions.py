@@ -6,7 +6,6 @@ import functools
 import math
 import types
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from autofuse.frontend.dispatch import call
 from autofuse.frontend.promotion import as_tracer, convert, value_of
 from autofuse.frontend.rolling.arithmetic import greatest, least
 from autofuse.frontend.rolling.items import Walk, ranged
-from autofuse.frontend.rolling.numbers import Atom, Number, floating
+from autofuse.frontend.rolling.numbers import Number, floating, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.tracer import TracerArray, fresh
 
-_I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
+_F64 = np.dtype(np.float64)
 
 
 def python_function(function: Any) -> Callable[..., Any] | None:
@@ -53,15 +52,7 @@ def _int(*args: Any) -> Any:
     if isinstance(number, Number) and number.python is int:
         return number
     whole: Any = number if number.dtype.kind in "biu" else np.trunc(number)
-    return _whole(whole)
-
-
-def _whole(number: TracerArray) -> Number:
-    """An integer of the run as one of Python's: it is taken to have 64 bits."""
-    narrow = number.dtype.kind == "b" or (number.dtype.kind in "iu" and number.dtype.itemsize < 8)
-    info = np.iinfo(number.dtype) if narrow and number.dtype.kind != "b" else None
-    ends = (0, 1) if narrow and info is None else (None, None) if info is None else (int(info.min), int(info.max))
-    return Number({Atom(convert(number.value, _I64), *ends, growth=(Fraction(0), Fraction(0))): 1})
+    return whole_number(whole)
 
 
 def _len(value: Any) -> Any:
@@ -110,7 +101,7 @@ def _math(function: Callable[..., Any], ufunc: Callable[..., Any], *args: Any) -
         return function(*args)
     found = ufunc(*(fresh(value_of(arg, _F64)) for arg in args))
     if function in (math.floor, math.ceil, math.trunc):
-        return _whole(found)
+        return whole_number(found)
     return found if found.dtype == np.bool_ else floating(found.value)
 
 

@@ -233,6 +233,15 @@ def of_shape(shape: Sequence[Any], make: Callable[[tuple[int, ...]], TracerArray
     return Ragged(make(tuple(window)), spans)
 
 
+def looked_up(array: TracerArray, index: Ragged) -> Ragged:
+    """`array[index]` of integers: other elements of the window look up the first one."""
+    if index.dtype.kind not in "iu":
+        raise refused("an index of it that is no integers")
+    behind = array.ndim - 1
+    found = call(np.take, array, index.with_others(0, list(index.spans)), 0)
+    return Ragged(found, {axis - behind: span for axis, span in index.spans.items()})
+
+
 def elementwise(function: Callable[..., Any], operands: Sequence[Any]) -> Ragged:
     """A function of operands of one shape, element by element."""
     spans, shape = _common(operands)

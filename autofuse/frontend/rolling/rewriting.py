@@ -105,7 +105,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> Any:
         body = continued(node.body)
-        found = variables_of([_bind(node.target), *body], self._live.behind(node))
+        found = variables_of([_bind(node.target), *body], self._live.behind(node), self._live.elsewhere)
         items = self.visit(node.iter)
         if not self._can_move([*body, _bind(node.target)], found):
             node.iter, node.body, node.orelse = items, self._statements(node.body), self._statements(node.orelse)

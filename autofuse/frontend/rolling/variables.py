@@ -30,13 +30,16 @@ class Variables:
     counted: tuple[tuple[str, int], ...]
     """Variables that a loop's body adds a number to, once in each iteration, and the number."""
 
+    appended: tuple[str, ...] = ()
+    """Variables of which a loop's body asks nothing but `x.append(...)`, nor do functions defined beside it."""
+
     def as_tuple(self) -> tuple[Any, ...]:
         """As a constant of source code; `Variables(*it)` is the same."""
-        return (self.assigned, self.first_read, self.after, self.in_place, self.written, self.counted)
+        return (self.assigned, self.first_read, self.after, self.in_place, self.written, self.counted, self.appended)
 
 
-def variables_of(statements: Sequence[ast.AST], live: Set[str]) -> Variables:
-    """Of statements of a function. `live`: variables that may be read behind them."""
+def variables_of(statements: Sequence[ast.AST], live: Set[str], elsewhere: Set[str] = frozenset()) -> Variables:
+    """Of statements of a function. `live`: variables that may be read behind them; `elsewhere`: by other functions."""
     bound = set(bound_names(statements))
     flow = _Flow(bound)
     flow.run(statements, set())
@@ -48,7 +51,20 @@ def variables_of(statements: Sequence[ast.AST], live: Set[str]) -> Variables:
         tuple(sorted(bound - plain)),
         tuple(sorted(set(_written(statements)))),
         tuple(sorted(_counted(statements))),
+        tuple(sorted(_appended(statements) - bound - set(elsewhere))),
     )
+
+
+def _appended(statements: Sequence[ast.AST]) -> set[str]:
+    appends: dict[str, int] = {}
+    for node in own_nodes(statements):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append")):
+                appends[name] = appends.get(name, 0) + 1
+            case _:
+                pass
+    reads = reads_of(statements)
+    return {name for name, count in appends.items() if reads[name] == count}
 
 
 def own_nodes(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
