@@ -28,6 +28,7 @@ from autofuse.lower.overlapped import TileShape, kept_values, tiled_phase
 from autofuse.lower.overwriting import Overwriting, overwritings, stored_where_new, without_updates
 from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft
 from autofuse.lower.rewrite import statements
+from autofuse.lower.rowchoice import longest_rows_last
 from autofuse.lower.schedule import PANEL_ROWS, PRODUCTS, SPLIT, TILE_BYTES, Schedule
 from autofuse.lower.sharedinstances import shared_instances
 from autofuse.lower.singleloop import Target, single_loop
@@ -200,6 +201,10 @@ class _Lowering:
             return self._loops()
         rows = self._guessed_rows()
         buffers, phase, packs, draft = self._build({}, rows)
+        domain = longest_rows_last(self.domain, phase, self.limits.least_rows)
+        if domain is not self.domain:
+            self.domain = domain
+            buffers, phase, packs, draft = self._build({}, rows)
         if phase.row_block is not None and self._fitting_rows(phase, buffers) != rows:
             rows = self._fitting_rows(phase, buffers)
             buffers, phase, packs, draft = self._build({}, rows)

@@ -43,9 +43,7 @@ class PhaseFrame:
         self.levels = _levels(candidate)
         self.row_results: dict[Value, RowReader] = {}
         """How to read the results of dots and scans, which lie in scratch; filled as they are lowered."""
-        self.grid_symbols: dict[AxisFactor, Symbol] = {
-            factor: Symbol(f"i{number}", dims.extent(factor)) for number, factor in enumerate(grid)
-        }
+        self.grid_symbols = grid_symbols(grid, dims)
         self._streams: dict[AxisFactor, Symbol] = {}
         self.grid_set = frozenset(self.grid_symbols.values())
         self.row_boundaries = sorted({self.levels[n.output] - 1 for n in candidate.nodes if is_contraction(n)})
@@ -160,6 +158,11 @@ class PhaseFrame:
     def row_offset(self, row: int) -> Affine:
         """Where the current row begins in a scratch buffer of `row` elements per row."""
         return Affine() if self.local is None else index.of(self.local) * row
+
+
+def grid_symbols(grid: Sequence[AxisFactor], dims: Dimensions) -> dict[AxisFactor, Symbol]:
+    """The loops of a grid."""
+    return {factor: Symbol(f"i{number}", dims.extent(factor)) for number, factor in enumerate(grid)}
 
 
 def _levels(candidate: KernelCandidate) -> dict[Value, int]:

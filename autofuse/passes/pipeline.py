@@ -60,10 +60,10 @@ def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]
     """The passes of one round, in order."""
     usual: Sequence[Pass] = (
         SimplifyMovement(),
+        FoldDots(joins_depths=choices.depths == "joined"),
         SinkViews(),
         SimplifyArithmetic(numerics),
         SimplifyReductions(numerics),
-        FoldDots(joins_depths=choices.depths == "joined"),
         SimplifyLoops(),
     )
     folding = () if choices.tables == "large" else (FoldConstants(),)

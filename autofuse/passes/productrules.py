@@ -25,10 +25,10 @@ class FoldDots:
     """Makes `dot_general` read its operands where they lie.
 
     A transposed operand is read untransposed if its free dimensions keep their order, so that the result keeps its
-    own. A dot that nobody else reads and whose result is transposed into (rhs free, lhs free) swaps its operands. An
-    rhs repeated along batching dimensions is read once, if the result's order allows these to be free dimensions of
-    lhs: a batch of products becomes one. Products with neighbouring rows of one matrix that are added up become one.
-    Every product and every sum stays, though not the order in which sums are added.
+    own. A dot that nobody else reads and whose result is transposed so that rhs's free dimensions come before those of
+    lhs swaps its operands. An rhs repeated along batching dimensions is read once, if the result's order allows these
+    to be free dimensions of lhs: a batch of products becomes one. Products with neighbouring rows of one matrix that
+    are added up become one. Every product and every sum stays, though not the order in which sums are added.
     """
 
     name: ClassVar[str] = "dot-folding"
@@ -128,7 +128,11 @@ def read_repeated_once(node: Node, facts: Facts) -> Call | None:
 
 
 def transpose_dot(node: Node, facts: Facts) -> Call | None:
-    """transpose(dot(x, y)) = dot(y, x) where the free dimensions change places and nobody else reads the dot."""
+    """transpose(dot(x, y)) = transpose(dot(y, x)) where columns come before rows and nobody else reads the dot.
+
+    So a row of the result is a row of the left operand, and its columns are neighbours. The order of batching
+    dimensions, and that of rows and columns among themselves, is left to a transpose, if it is another one.
+    """
     dot = facts.producer(node.inputs[0], "dot_general")
     if dot is None or not facts.read_once(dot.output):
         return None
@@ -136,11 +140,23 @@ def transpose_dot(node: Node, facts: Facts) -> Call | None:
     rows = len(free_dimensions(dot.attrs, "lhs", dot.inputs[0].type.rank))
     rank = node.output.type.rank
     swapped = (*range(batch), *range(batch + rows, rank), *range(batch, batch + rows))
-    if node.attrs["permutation"] != swapped:
+    permutation: tuple[int, ...] = node.attrs["permutation"]
+    if permutation != swapped and not _puts_first(permutation, dot.output.type.shape, batch, rows):
         return None
     attrs = {_key(side, role): dot.attrs[_key(other, role)] for side, other in zip(_SIDES, _SIDES[::-1], strict=True)
              for role in _ROLES}  # fmt: skip
-    return call("dot_general", *reversed(dot.inputs), **attrs)
+    product = call("dot_general", *reversed(dot.inputs), **attrs)
+    if permutation == swapped:
+        return product
+    return call("transpose", product, permutation=tuple(swapped.index(d) for d in permutation))
+
+
+def _puts_first(permutation: Sequence[int], shape: Sequence[int], batch: int, rows: int) -> bool:
+    """Whether a permutation puts all columns of a product before all of its rows. Extents of one do not count."""
+    places = [(n, d) for n, d in enumerate(permutation) if d >= batch and shape[d] != 1]
+    of_rows = [n for n, d in places if d < batch + rows]
+    of_columns = [n for n, d in places if d >= batch + rows]
+    return bool(of_rows and of_columns) and max(of_columns) < min(of_rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,28 @@ def test_a_transposed_product_swaps_its_operands(sketch, ops, dtype, assert_same
     assert_same_products(graph, after)
 
 
+@pytest.mark.parametrize("permutation", [(0, 4, 1, 3, 2), (3, 0, 4, 1, 2), (1, 4, 3, 0, 2)])
+def test_columns_that_come_before_rows_become_rows(sketch, ops, permutation, assert_same_products):
+    """As JAX writes attention: values are the left operand, and heads are moved between rows and columns."""
+    values, weights = sketch.arg("f32[2,7,3,5]"), sketch.arg("f32[2,3,4,6,7]", "w")
+    product = _dot(sketch, values, weights, ((1,), (4,)), ((0, 2), (0, 1)))  # batches 2 and 3, rows 5, columns 4 and 6
+    graph = sketch.finish([sketch.emit("transpose", [product], permutation=permutation)])
+    after = FoldDots().apply(graph)
+    assert ops(after) == ["dot_general", "transpose"]
+    assert after.nodes[0].inputs[0].name == "w"
+    assert_same_products(graph, after)
+    assert FoldDots().apply(after) is after
+
+
+@pytest.mark.parametrize("permutation", [(1, 0, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2)])
+def test_rows_that_come_before_columns_stay_rows(sketch, permutation):
+    x, w = sketch.arg("f32[2,5,3,4]"), sketch.arg("f32[2,4,6]", "w")
+    product = _dot(sketch, x, w, ((3,), (1,)), ((0,), (0,)))  # a batch of 2, rows 5 and 3, columns 6
+    graph = sketch.finish([sketch.emit("transpose", [product], permutation=permutation)])
+    after = FoldDots().apply(graph)
+    assert (after is graph) == (permutation != (0, 3, 1, 2))
+
+
 def test_a_product_that_others_read_is_not_computed_twice(sketch):
     x, w = sketch.arg("f32[5,4]"), sketch.arg("f32[4,6]", "w")
     product = _dot(sketch, x, w, ((1,), (0,)))

@@ -30,6 +30,7 @@ from tests.fixtures.attentions import (
     causal,
     causal_16,
     causal_64,
+    causal_finite,
     chosen_by_scores,
     dropout,
     dropped,
@@ -44,12 +45,15 @@ from tests.fixtures.attentions import (
     masked,
     merged,
     normal,
+    padded,
     repeated,
     scaled_first,
     softmax,
     turned,
     turned_queries,
     unnormalised,
+    unpadded,
+    values_first,
     windowed,
     with_least,
     with_special_values,
@@ -93,6 +97,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "masked": (masked, (*heads(2, 40, 130, 16), hidden(40, 130))),
     "causal": (causal, heads(2, 100, 100, 16)),
     "causal_special": (causal, with_special_values(*heads(2, 100, 100, 16))),
+    "causal_finite": (causal_finite, with_special_values(*heads(2, 100, 100, 16))),
+    "f16_causal_finite": (causal_finite, heads(2, 100, 100, 16, np.float16)),
+    "bf16_causal_finite": (causal_finite, with_special_values(*heads(2, 100, 100, 16, BF16))),
+    "f64_causal_finite": (causal_finite, heads(2, 100, 100, 16, F64)),
+    "padded": (padded, (*heads(2, 100, 100, 16), unpadded(2, 100))),
+    "f16_padded": (padded, (*heads(2, 100, 100, 16, np.float16), unpadded(2, 100))),
+    "values_first": (values_first, (normal(2, 35, 4, 16), normal(2, 100, 2, 16), normal(2, 100, 2, 16))),
     "windowed": (windowed, heads(1, 100, 100, 16)),
     "f16_windowed": (windowed, heads(1, 100, 100, 16, np.float16)),
     "f16_causal_special": (causal_16, with_special_values(*heads(2, 100, 100, 16, np.float16))),
@@ -131,7 +142,8 @@ for _name, _dtype in HALF.items():
         f"{_name}_one": (attention, heads(2, 1, 1, 16, _dtype)),
         f"{_name}_odd": (attention, heads(1, 129, 33, 19, _dtype, values=5)),
         f"{_name}_wide": (attention, heads(1, 40, 129, 128, _dtype)),
-        f"{_name}_widest": (attention, heads(1, 40, 70, 192, _dtype)),
+        f"{_name}_widest": (attention, heads(1, 40, 70, 256, _dtype)),
+        f"{_name}_wide_and_odd": (in_f32, heads(1, 40, 70, 201, _dtype, values=231)),
         f"{_name}_in_f32": (in_f32, heads(2, 40, 70, 32, _dtype)),
         f"{_name}_turned": (turned, tuple(normal(*s, dtype=_dtype) for s in ((2, 50, 16), (2, 16, 96), (2, 96, 16)))),
         f"{_name}_turned_queries": (
@@ -160,6 +172,8 @@ SPLIT = {
     "f16_one_row": 4,
     "causal": 2,
     "causal_special": 3,
+    "causal_finite": 3,
+    "padded": 2,
     "f16_windowed": 2,
     "masked": 3,
     "f16_wide": 3,
@@ -391,12 +405,34 @@ def test_long_sequences_read_keys_and_values_once_for_128_rows(dtype: Any) -> No
 @pytest.mark.parametrize("dtype", [pytest.param(F32, marks=pytest.mark.slow), np.float16])
 def test_keys_that_no_row_of_a_block_sees_are_not_read(dtype: Any) -> None:
     args = tuple(np.zeros((1, 512, 64), dtype) for _ in range(3))
-    program = program_of(causal_16, *args, schedule=cuda_schedule(online="64x64", split=1))
-    kernel = generate(program, "sm_90")
-    (found,) = count(kernel, most_blocks=8)
-    fetched = dict(zip([b.name for b in kernel.parameters], found.fetched_of, strict=True))
-    tile = 64 * 64 * np.dtype(dtype).itemsize
-    assert (found.blocks, fetched["k"], fetched["v"]) == (8, tile * sum(range(1, 9)), tile * 64)
+    for fn in (causal_16, causal_finite):
+        kernel = generate(program_of(fn, *args, schedule=cuda_schedule(online="64x64", split=1)), "sm_90")
+        (found,) = count(kernel, most_blocks=8)
+        fetched = dict(zip([b.name for b in kernel.parameters], found.fetched_of, strict=True))
+        tile = 64 * 64 * np.dtype(dtype).itemsize
+        assert (found.blocks, fetched["k"], fetched["v"]) == (8, tile * sum(range(1, 9)), tile * 64)
+
+
+def test_heads_of_256_are_swept_by_blocks_of_128_rows_and_wider_ones_are_kept_whole() -> None:
+    (phase,) = program_of(in_f32, *heads(16, 2048, 2048, 256, np.float16)).phases()
+    assert phase.row_block is not None
+    assert phase.sweep is not None
+    assert (phase.row_block.size, phase.sweep.tile) == (128, 64)
+    assert not is_swept(program_of(in_f32, *heads(1, 128, 128, 264, np.float16)))
+
+
+def test_rows_are_those_of_the_longest_loop() -> None:
+    """Two heads of queries have the same keys, and lie beside one another in what is read and written."""
+    (phase,) = program("values_first").phases()
+    assert phase.row_block is not None
+    assert [symbol.extent for symbol in phase.grid] == [2, 2, 2, 35]
+
+
+def test_masks_of_positions_and_arguments_are_part_of_attention() -> None:
+    args = (*(np.zeros((16, 2048, 64), np.float16) for _ in range(3)), np.ones((16, 2048), bool))
+    plan = af.compile(padded, *args, backend="cuda", device="h200", deadline=None)
+    assert len(plan.kernels) == 1
+    assert "sweep(" in plan.explain()
 
 
 def offered(program: TileProgram) -> set[str]:

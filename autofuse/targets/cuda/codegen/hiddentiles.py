@@ -1,11 +1,14 @@
 """Tiles of a sweep's axis that are hidden from all rows of a block, as those above the diagonal of a causal mask are.
 
-What the maximum is of is -inf there for certain: a choice between the scores and -inf, by comparisons of positions.
-Then the maximum and the sums stay as they are, and all weights are zero. Keys are not needed, and neither are scores.
-Values are: zero times infinity or NaN is NaN. So they come in, and are multiplied only if there is such a one among
-them.
+What the maximum is of is one number there for certain: a choice between the scores and -inf, or some finite number,
+by comparisons of positions. If that is -inf, or far below the maximum, the maximum and the sums stay as they are, and
+all weights are zero. Keys are not needed, and neither are scores. Values are: zero times infinity or NaN is NaN. So
+they come in, and are multiplied only if there is such a one among them.
 
     visible where i >= k;   rows first .. first + 63, tile start .. start + 31;   hidden if first + 63 - start < 0
+
+A finite number counts where a row sees nothing that is far above it. Only its maximum tells, at the end: then a block
+begins again, and takes all tiles.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from autofuse.ir import index
-from autofuse.ir.dtypes import F32, DType
+from autofuse.ir.dtypes import BOOL, F32, DType
 from autofuse.ir.index import Affine, Symbol
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.tile import (
     Constant,
     Effect,
@@ -30,6 +35,7 @@ from autofuse.lower.tile import (
     Stage,
     Statement,
     Sweep,
+    Test,
 )
 
 PART = "part"
@@ -38,6 +44,10 @@ _SAMPLES = 32
 """Of blocks and of tiles that are looked at, to tell how many are hidden."""
 _PLAIN = frozenset({"convert", "subtract", "exp"})
 """What weights may be made by, of what is -inf: zero, for certain."""
+FAR = 1000.0
+"""exp(-FAR) is zero in all types."""
+_MOST = -2.0 * FAR
+"""That stands for a hidden score: beside larger numbers, most rows may have a maximum that is not far above."""
 _COMPARED = {"ge": (1, 0), "gt": (1, 1), "le": (-1, 0), "lt": (-1, 1)}
 """a op b holds where sign * (a - b) - strict >= 0."""
 
@@ -62,7 +72,21 @@ Hidden = _Below | _Both
 """When a tile is hidden. The axis stands for the tile's first element, the rows' symbol for the block's first row."""
 
 
-def hidden_tiles(phase: Phase, steps: RowGroup) -> Hidden | None:
+@dataclass(frozen=True, slots=True)
+class HiddenTiles:
+    """Tiles in which the maximum is of one number, whatever the scores are."""
+
+    where: Hidden
+    fill: float
+    """The number: -inf or less than any weight is worth beside a maximum of `FAR` more."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the number may be a row's maximum, or near it: then its tiles are not hidden from that row."""
+        return self.fill != -math.inf
+
+
+def hidden_tiles(phase: Phase, steps: RowGroup) -> HiddenTiles | None:
     """When tiles are hidden, given the stages between the products of a sweep; None where it cannot be told."""
     sweep, block = phase.sweep, phase.row_block
     assert sweep is not None
@@ -73,20 +97,45 @@ def hidden_tiles(phase: Phase, steps: RowGroup) -> Hidden | None:
     (walk,) = first.symbols
     made: dict[Scalar, Statement] = {s.result: s for s in first.body if not isinstance(s, Effect)}
     maximum = next(s for s in first.body if isinstance(s, Reduce) and s.result == sweep.maximum)
-    return _Reader(made, walk, block, sweep.tile).of(maximum.operand)
+    found = _Reader(made, walk, block, sweep.tile).of(maximum.operand)
+    return None if found is None or (found.counts and _narrows(first, second, sweep)) else found
 
 
 def _keeps_nothing_else(first: Stage, second: Stage, sweep: Sweep) -> bool:
     """Whether the maximum, sums of weights and weights are all that a tile leaves behind."""
     reduced = [s.result for s in first.body if isinstance(s, Reduce)]
+    return reduced == [sweep.maximum] and {s.opcode for s in _of_elements(second, sweep)} <= _PLAIN
+
+
+def _of_elements(second: Stage, sweep: Sweep) -> list[Map]:
+    """What weights are made by, without what is made of the maximum alone."""
     alike = {sweep.maximum, *(s.result for s in second.body if isinstance(s, Constant))}
-    mapped: set[str] = set()
+    found: list[Map] = []
     for statement in second.body:
         if isinstance(statement, Map) and alike.issuperset(statement.operands):
-            alike.add(statement.result)  # of the maximum alone
+            alike.add(statement.result)
         elif isinstance(statement, Map):
-            mapped.add(statement.opcode)
-    return reduced == [sweep.maximum] and mapped <= _PLAIN
+            found.append(statement)
+    return found
+
+
+def _narrows(first: Stage, second: Stage, sweep: Sweep) -> bool:
+    """Whether an exponent is made of fewer bits than what the maximum is of: then a finite number may be -inf there."""
+    types: dict[Scalar, DType] = {
+        s.result: s.dtype for stage in (first, second) for s in stage.body if not isinstance(s, Effect | Test)
+    }
+    powers: set[Scalar] = set()
+    for statement in _of_elements(second, sweep):
+        if statement.opcode == "exp" or not powers.isdisjoint(statement.operands):
+            powers.add(statement.result)
+        elif any(types.get(of, BOOL).bits > statement.dtype.bits for of in statement.operands):
+            return True
+    return False
+
+
+def _rounded(value: float, dtype: DType) -> float:
+    with np.errstate(over="ignore"):
+        return float(dtype.numpy.type(value))
 
 
 class _Reader:
@@ -96,26 +145,32 @@ class _Reader:
         self._made = made
         self._most = {walk: tile - 1, block.symbol: block.size - 1}
 
-    def of(self, scalar: Scalar) -> Hidden | None:
-        """When a value is -inf everywhere in a tile."""
+    def of(self, scalar: Scalar) -> HiddenTiles | None:
+        """When a value is one number everywhere in a tile."""
         match self._made.get(scalar):
             case Map(opcode="convert", dtype=dtype, operands=(inside,)) if dtype.is_float:
-                return self.of(inside)
-            case Map(opcode="select", operands=(condition, _, other)) if self._is_least(other):
-                return self._never(condition, holds=True)
-            case Map(opcode="select", operands=(condition, other, _)) if self._is_least(other):
-                return self._never(condition, holds=False)
+                found = self.of(inside)
+                return None if found is None else replace(found, fill=_rounded(found.fill, dtype))
+            case Map(opcode="select", operands=(condition, one, other)):
+                for number, holds in ((other, True), (one, False)):
+                    fill = self._number(number)
+                    where = None if fill is None else self._never(condition, holds=holds)
+                    if fill is not None and fill <= _MOST and where is not None:
+                        return HiddenTiles(where, fill)
+                return None
             case _:
                 return None
 
-    def _is_least(self, scalar: Scalar) -> bool:
+    def _number(self, scalar: Scalar) -> float | None:
+        """What a scalar always is, if it is no NaN."""
         match self._made.get(scalar):
-            case Constant(value=value):
-                return value == -math.inf
-            case Map(opcode="convert", operands=(inside,)):
-                return self._is_least(inside)
+            case Constant(value=value, dtype=dtype) if dtype.is_float and value < math.inf:
+                return float(value)
+            case Map(opcode="convert", dtype=dtype, operands=(inside,)) if dtype.is_float:
+                found = self._number(inside)
+                return None if found is None else _rounded(found, dtype)
             case _:
-                return False
+                return None
 
     def _never(self, scalar: Scalar, *, holds: bool) -> Hidden | None:
         """When a condition never holds in a tile, or never fails."""
@@ -200,9 +255,10 @@ def special_words(word: str, dtype: DType) -> list[str]:
 
 def visible_share(phase: Phase, steps: RowGroup) -> float:
     """Of all tiles of all blocks, those that are not hidden, by some of them."""
-    hidden, sweep, block = hidden_tiles(phase, steps), phase.sweep, phase.row_block
-    if hidden is None or sweep is None or block is None:
+    found, sweep, block = hidden_tiles(phase, steps), phase.sweep, phase.row_block
+    if found is None or sweep is None or block is None:
         return 1.0
+    hidden = found.where
     (walk,) = steps.stages[0].symbols
     rows = _some(block.symbol.extent, block.size)
     starts = _some(walk.extent, sweep.tile)

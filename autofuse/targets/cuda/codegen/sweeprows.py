@@ -17,6 +17,7 @@ from autofuse.lower.tile import Buffer, Reduce, Scalar, Space, Stage, Store, Swe
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.body import Accumulator
+from autofuse.targets.cuda.codegen.hiddentiles import FAR
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, unwrapped
 from autofuse.targets.cuda.codegen.products import Fragment
@@ -65,7 +66,7 @@ class SweptRows:
         return {scalar: f"{name}[m]" for scalar, name in self._names.items()}
 
     def declare(self) -> None:
-        """Arrays, of nothing so far."""
+        """Arrays."""
         code, out, rows = self.code, self.code.out, self.fragment.rows
         reduces = [self._maximum, *self._others]
         for reduce in sorted(reduces, key=lambda reduce: reduce.result):
@@ -73,13 +74,17 @@ class SweptRows:
             out.line(f"{register_type(reduce.dtype)} {self._names[reduce.result]}[{rows}];")
         for name in self._arrays:
             out.line(f"{register_type(self.dtype)} {name}[{rows}];")
-        self._each(*(f"{self.totals[r.result]} = {unwrapped(scalars.identity(r.combiner, r.dtype))};" for r in reduces))
         for store in (s for stage in self._stages[2:] for s in stage.body if isinstance(s, Store)):
             buffer = self._buffers[store.buffer]
             if buffer.space is Space.SCRATCH:
                 name = code.names.fresh("factor")
                 out.line(f"{register_type(buffer.type.dtype)} {name}[{rows}];")
                 self.places[store.buffer] = Place(f"{name}[m]", buffer.type.dtype, "single")
+
+    def clear(self) -> None:
+        """Nothing so far."""
+        reduces = [self._maximum, *self._others]
+        self._each(*(f"{self.totals[r.result]} = {unwrapped(scalars.identity(r.combiner, r.dtype))};" for r in reduces))
 
     def _each(self, *lines: str) -> None:
         out = self.code.out
@@ -124,6 +129,10 @@ class SweptRows:
             self._each(f"if ({empty}) {self.totals[total.result]} = {literal(math.nan, total.dtype)};")
         for scalar, total in self.totals.items():
             self.code.values[scalar] = (total,)
+
+    def is_far_above(self, fill: float) -> str:
+        """C: whether the maximum leaves no weight to a score; false if it is NaN."""
+        return f"{self.top} - {literal(fill, self.dtype)} > {literal(FAR, self.dtype)}"
 
     def is_lost(self) -> str:
         """C: whether the second product is NaN, as all weights are that are not zero by choice."""

@@ -77,7 +77,10 @@ class SweepWriter:
         self._out = written_matrix(self._result, block)
         self._fragments = FragmentWriter(code, block.symbol, block.local, rows, shape.scores.rows)
         names = code.names
-        self._names = {what: names.fresh(what) for what in ("scores", "weights", "out", "part", "packed", "tile_start")}
+        self._names = {
+            what: names.fresh(what)
+            for what in ("scores", "weights", "out", "part", "packed", "tile_start", "all", "counts")
+        }
         self._set_operands(arena.arch, scores, product, rows, steps)
         self._hidden = hidden_tiles(phase, group)
         lanes = ThreadReductions(code, arena)
@@ -124,9 +127,19 @@ class SweepWriter:
         out.line(f"const int rank = {'lane % 4' if shape.units == 'matrix' else 'across'};")
         self._rows.declare()
         self._final.declare_sums()
-        self._final.clear()
-        start = self._names["tile_start"]
         out.line("fill_left();")
+        if self._hidden is None or not self._hidden.counts:
+            self._walk_axis(fragment)
+        else:
+            self._walk_axis_again(fragment)
+        self._finish()
+
+    def _walk_axis(self, fragment: Fragment) -> None:
+        """All tiles, or those that are not hidden."""
+        out = self.code.out
+        start = self._names["tile_start"]
+        self._rows.clear()
+        self._final.clear()
         out.line(f"{self._if_seen('0')}fill_right(0);")
         self._commit()
         with out.braces(f"for (int {start} = 0; {start} < {self.extent}; {start} += {self.tile})"):
@@ -144,7 +157,6 @@ class SweepWriter:
                 self._pass_over(start, fragment)
             with self._workers():
                 self._multiply()
-        self._finish()
 
     # ---- hidden tiles --------------------------------------------------------------------------------------------
 
@@ -153,7 +165,20 @@ class SweepWriter:
         assert self._hidden is not None
         (walk,) = self._stages[0].symbols
         symbols = {walk: start, self._block.symbol: "first"}
-        return f"!({text_of(self._hidden, lambda value: unwrapped(self.code.affine(value, symbols=symbols)))})"
+        text = text_of(self._hidden.where, lambda value: unwrapped(self.code.affine(value, symbols=symbols)))
+        return f"{self._names['all']} || !({text})" if self._hidden.counts else f"!({text})"
+
+    def _walk_axis_again(self, fragment: Fragment) -> None:
+        """Without hidden tiles, and with them if a row's maximum is not far above what stands for hidden scores."""
+        assert self._hidden is not None
+        out, of_rows = self.code.out, self._rows.fragment
+        whole, counts = self._names["all"], self._names["counts"]
+        with out.braces(f"for (bool {whole} = false;; {whole} = true)"):
+            self._walk_axis(fragment)
+            out.line(f"bool {counts} = false;")
+            with self._workers(), self._fragments.each_row(of_rows, guarded=True):
+                out.line(f"{counts} |= !({self._rows.is_far_above(self._hidden.fill)});")
+            out.line(f"if ({whole} || !__syncthreads_or({counts})) break;")
 
     def _if_seen(self, start: str) -> str:
         return "" if self._hidden is None else f"if ({self._seen(start)}) "

@@ -42,6 +42,8 @@ HEIGHTS = tuple(range(ROWS[0], 0, -SIDE))
 """Rows of a block, where its rows are lines of the left operand."""
 _MOST_WORDS = 160
 """Registers of a thread for scores, sums and what is read beside them; with more, ptxas spills."""
+_MOST_HALF_WORDS = 160
+"""The same of matrix units for 16 bits, without what is read: at most 255 registers in all."""
 _SWIZZLED = 8
 """Chunks of a line that are swizzled together."""
 _PLAIN_RATE, _HALF_RATE, _TF32_RATE = 64.0, 640.0, 240.0
@@ -267,9 +269,13 @@ def _are_held(size: SweepSize, chunk: int, shape: SweepShape, scores: Dot, exten
 def _fits(shape: SweepShape, scores: Dot, product: Dot, buffers: Mapping[str, Buffer], arch: str) -> bool:
     """Whether a block has shared memory and registers enough."""
     each = _words(shape.scores, scores) / shape.workers, _words(shape.product, product) / shape.workers
-    more = shape.product.columns / 4 if shape.units == "matrix" else each[1]  # fragments of values; sums of a tile
     result = buffers[product.out.buffer].type.dtype.itemsize
-    return sum(each) + more <= _MOST_WORDS and shape.nbytes(result) <= shared_bytes_per_block(arch)
+    if shape.nbytes(result) > shared_bytes_per_block(arch):
+        return False
+    if shape.units == "matrix" and shape.product.element.bits < dtypes.F32.bits:
+        return sum(each) <= _MOST_HALF_WORDS
+    more = shape.product.columns / 4 if shape.units == "matrix" else each[1]  # fragments of values; sums of a tile
+    return sum(each) + more <= _MOST_WORDS
 
 
 def _words(shape: TileShape, dot: Dot) -> int:

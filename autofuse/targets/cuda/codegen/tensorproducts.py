@@ -21,6 +21,8 @@ from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtyp
 from autofuse.targets.cuda.ctypes_text import memory_type
 
 _WORD = 4
+_UNROLLED = 4
+"""Steps along the depth of scores that are written out: of all steps, ptxas keeps addresses in registers."""
 _MULTIPLY = {"bf16": "multiply_bfloat16", "f16": "multiply_half", "f32": "multiply_tf32"}
 
 
@@ -90,9 +92,9 @@ class TensorProduct(Product):
         out, prelude, shape = self.code.out, self.code.prelude, self.left.shape
         rows, columns = self._fragments
         name = _MULTIPLY[shape.element.name]
+        deep = shape.instruction_depth
         with self._warps_only():
-            out.line("#pragma unroll")
-            deep = shape.instruction_depth
+            out.line(f"#pragma unroll {_UNROLLED}" if shape.is_split_by_rows and not self.packed else "#pragma unroll")
             with out.braces(f"for (int k = 0; k < {shape.reached(self.left.dot.depth, deep)}; k += {deep})"):
                 from_left = f"{self.packed}[k / {deep}]" if self.packed else "from_left[m]"
                 if self.packed:

@@ -25,6 +25,7 @@ from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
     Dot,
+    Effect,
     Load,
     Matrix,
     OpaqueProgram,
@@ -32,6 +33,7 @@ from autofuse.lower.tile import (
     Reduce,
     RowBlock,
     RowGroup,
+    Scalar,
     Scan,
     Space,
     Stage,
@@ -47,6 +49,7 @@ from autofuse.targets.cuda.cost.fastwork import operations_of
 from autofuse.targets.cuda.cost.launches import WARP, WAVEFRONT_BYTES, LaunchCounts, asked, together
 from autofuse.targets.cuda.cost.onchip import in_registers, read_once
 from autofuse.targets.cuda.cost.progress import dependent_rounds, pack_of
+from autofuse.targets.cuda.cost.sweeps import invariants, swept_tiles
 from autofuse.targets.cuda.decisions import PACKS
 
 SECTOR_BYTES = 32
@@ -151,7 +154,9 @@ class _Reader:
         own = lane is not None and lane in stage.symbols
         entries = points if own else -(-points // WARP)
         rounds = loops // max(lane.extent, 1) * -(-lane.extent // WARP) if lane is not None and own else loops
-        vectors = entries * rounds
+        tiles = swept_tiles(planned, stage)
+        vectors = entries * rounds if tiles is None else math.ceil(entries * rounds * tiles.visible)
+        alike = invariants(stage) if tiles is not None else frozenset[Scalar]()
         self.near = {}
         operations: dict[tuple[str, str], float] = {}
         flops = 0.0
@@ -159,11 +164,14 @@ class _Reader:
             ("contiguous", "strided", "gather", "uniform", "masked", "vector_bytes"), 0.0
         )
         for statement in stage.body:
+            times = vectors
+            if tiles is not None and not isinstance(statement, Effect) and statement.result in alike:
+                times = math.ceil(entries * tiles.each_row)
             if isinstance(statement, Load | Store):
                 walked = self.tiled.get(id(statement), lane)
-                self._access(statement, (*phase.grid, *stage.symbols), walked, vectors, points * loops, counts, moved)
+                self._access(statement, (*phase.grid, *stage.symbols), walked, times, points * loops, counts, moved)
             for key, dtype, count in operations_of(self.costs, statement):
-                operations[key] = operations.get(key, 0.0) + count * vectors
+                operations[key] = operations.get(key, 0.0) + count * times
                 flops += float(dtype.is_float) * points * loops
         if stage.stabiliser is not None:  # once for neighbours that a thread takes together
             for name in ("exp", "add", "multiply", "compare"):

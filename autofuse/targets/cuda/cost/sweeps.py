@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autofuse.lower.tile import Buffer, Dot
+from autofuse.ir import index
+from autofuse.lazydataclass import dataclass
+from autofuse.lower.rewrite import affines, operands
+from autofuse.lower.tile import Buffer, Constant, Dot, Effect, Load, Map, Position, Scalar, Stage
 from autofuse.targets.cuda.codegen.access import words
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, TileShape, compute_dtype
-from autofuse.targets.cuda.codegen.sweepshapes import SweepShape
+from autofuse.targets.cuda.codegen.program import Planned
+from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_steps
 from autofuse.targets.cuda.cost.products import (
     LOAD_SLOTS,
     ROUNDED_SLOTS,
@@ -29,6 +33,40 @@ from autofuse.targets.cuda.cost.products import (
 _REGISTERS = 80
 """Of a thread, beside the elements of scores and of the second product: rows, fragments, addresses. From kernels that
 were compiled (docs/decisions/0062-sums-over-a-softmax-are-rescaled.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweptTiles:
+    """What a stage between the products of a sweep is done to."""
+
+    visible: float
+    """Share of its elements that some row of a block sees."""
+    each_row: float
+    """Tiles of a row: what is alike for all of its elements is computed once for each."""
+
+
+def swept_tiles(planned: Planned, stage: Stage) -> SweptTiles | None:
+    """Of a stage that a sweep takes tile by tile; None for others."""
+    plan = planned.plan
+    if not isinstance(plan, RowBlockPlan) or plan.sweep is None:
+        return None
+    scores, group, *_ = swept_steps(planned.phase)
+    if stage not in group.stages[:2]:
+        return None
+    return SweptTiles(plan.visible, -(-scores.columns // plan.sweep.scores.columns) * plan.visible)
+
+
+def invariants(stage: Stage) -> frozenset[Scalar]:
+    """Scalars that are the same for all elements of a stage: ptxas computes them before the loop over these."""
+    made = {s.result for s in stage.body if not isinstance(s, Effect)}
+    found: set[Scalar] = set()
+    for statement in stage.body:
+        if isinstance(statement, Constant | Position | Load | Map):
+            needed = made.intersection(operands(statement))
+            walked = any(symbol in index.symbols_of(value) for value in affines(statement) for symbol in stage.symbols)
+            if needed <= found and not walked:
+                found.add(statement.result)
+    return frozenset(found)
 
 
 def swept_products(plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
