@@ -51,24 +51,12 @@ def interpret_into(graph: Graph, arrays: Sequence[Array], targets: Sequence[Arra
     Inputs and targets have the types of the graph's, unchecked. Results are copied only where an op cannot write them
     where they belong. Raises GraphError where an op cannot be evaluated.
     """
-    places: dict[Value, Array] = {}
-    for value, target in zip(graph.outputs, targets, strict=True):
-        places.setdefault(value, target)
-    with np.errstate(all="ignore"):
-        results = _run(graph, arrays, places)
-    for result, target in zip(results, targets, strict=True):
-        if result is not target:
-            target[...] = result
+    Routine(graph).run_into(arrays, targets)
 
 
-def _run(
-    graph: Graph, inputs: Sequence[Array], places: Mapping[Value, Array] = MappingProxyType({})
-) -> tuple[Array, ...]:
-    """The outputs of a graph, unchecked. Callers silence NumPy's warnings.
-
-    `places`: memory for outputs, used where the op can write into it. Results may be views of operands.
-    """
-    return Routine(graph).run(inputs, (), inputs, places)
+def _run(graph: Graph, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """The outputs of a graph, unchecked. Callers silence NumPy's warnings. Results may be views of operands."""
+    return Routine(graph).run(inputs, (), inputs)
 
 
 class Routine:
@@ -82,6 +70,21 @@ class Routine:
         self._steps = [
             (node, tuple(last_use.get(position, ())), tuple(map(Routine, node.regions))) for position, node in needed
         ]
+        read = {value for node in graph.nodes for value in graph.reads(node)}
+        inside = [set(node.outputs) - set(graph.outputs) for node, _, _ in self._steps]
+        self._writes = {step[0] for step, others in zip(self._steps, inside, strict=True) if others.isdisjoint(read)}
+        """Nodes whose results are all outputs, but for those that nobody reads."""
+
+    def run_into(self, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
+        """As `interpret_into`."""
+        places: dict[Value, Array] = {}
+        for value, target in zip(self._graph.outputs, targets, strict=True):
+            places.setdefault(value, target)
+        with np.errstate(all="ignore"):
+            results = self.run(inputs, (), inputs, places)
+        for result, target in zip(results, targets, strict=True):
+            if result is not target:
+                target[...] = result
 
     def run(
         self,
@@ -90,16 +93,17 @@ class Routine:
         kept: Sequence[Array],
         places: Mapping[Value, Array] = MappingProxyType({}),
     ) -> tuple[Array, ...]:
-        """The outputs, for these values of inputs and captures; `places` as in `_run`.
+        """The outputs, for these values of inputs and captures.
 
-        `kept`: arrays whose memory must stay as it is; inputs that are not among them may be changed.
+        `kept`: arrays whose memory must stay as it is; inputs that are not among them may be changed. `places`: memory
+        for all outputs, or none; used where an op can write into it.
         """
         graph = self._graph
         values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
         values.update(zip(graph.captures, captured, strict=True))
         for node, dead, regions in self._steps:
             if places and any(output in places for output in node.outputs):
-                values.update(_evaluate_in_place(node, values, places, graph))
+                values.update(self._evaluate_in_place(node, values, places))
             elif self._owns_results and node.inputs and node.inputs[0] in dead and _is_free(node, values, kept):
                 values[node.output] = _evaluate_over(node, values)
             else:
@@ -107,6 +111,17 @@ class Routine:
             for value in dead:
                 values.pop(value, None)
         return tuple(values[value] for value in graph.outputs)
+
+    def _evaluate_in_place(
+        self, node: Node, values: Mapping[Value, Array], places: Mapping[Value, Array]
+    ) -> dict[Value, Array]:
+        """The results of one node, in memory that is given where its op can do that."""
+        into = lookup(node.op).evaluate_into
+        if into is None or node not in self._writes:
+            return dict(zip(node.outputs, evaluate_node(node, values), strict=True))
+        targets = [places.get(output) for output in node.outputs]
+        _attempt(node, into, [values[value] for value in node.inputs], node.attrs, targets)
+        return {output: places[output] for output in node.outputs if output in places}
 
     def bound(self, values: Mapping[Value, Array], kept: Sequence[Array]) -> Region:
         """The region that this is of, with what it captures among `values`; `kept` as in `run`."""
@@ -141,19 +156,6 @@ def _evaluate(node: Node, values: Mapping[Value, Array], regions: Sequence[Routi
     kept = [*operands, *(values[value] for region in node.regions for value in region.captures)]
     ready = [region.bound(values, kept) for region in regions]
     return _attempt(node, lookup(node.op).evaluate, operands, node.attrs, ready)
-
-
-def _evaluate_in_place(
-    node: Node, values: Mapping[Value, Array], places: Mapping[Value, Array], graph: Graph
-) -> dict[Value, Array]:
-    """The results of one node, in memory that is given where its op can do that."""
-    into = lookup(node.op).evaluate_into
-    others = [output for output in node.outputs if output not in places]
-    if into is None or any(output in graph.reads(reader) for reader in graph.nodes for output in others):
-        return dict(zip(node.outputs, evaluate_node(node, values), strict=True))
-    targets = [places.get(output) for output in node.outputs]
-    _attempt(node, into, [values[value] for value in node.inputs], node.attrs, targets)
-    return {output: places[output] for output in node.outputs if output in places}
 
 
 def _attempt(node: Node, rule: Callable[..., T], *arguments: Any) -> T:

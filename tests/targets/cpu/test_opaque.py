@@ -8,11 +8,10 @@ import pytest
 
 from autofuse.ir.dtypes import I32
 from autofuse.ir.graphbuilder import GraphBuilder
-from autofuse.ir.interpreter import interpret_into
+from autofuse.ir.interpreter import Routine, interpret_into
 from autofuse.ir.types import parse_type
 from autofuse.lazydataclass import replace
 from autofuse.targets.cpu.executable import build_executable
-from autofuse.targets.cpu.native import opaque
 from autofuse.testing.fusions import LIMITS, check_plan
 from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import plan_of
@@ -39,13 +38,13 @@ def fails(monkeypatch):
     """Makes library calls raise whatever is put here."""
     errors = []
 
-    def interpret_into(graph, arrays, targets):
+    def run_into(routine, arrays, targets):
         if errors:
             raise errors[min(len(errors) - 1, 0)] if len(errors) == 1 else errors.pop(0)
-        return real(graph, arrays, targets)
+        return real(routine, arrays, targets)
 
-    real = opaque.interpret_into
-    monkeypatch.setattr(opaque, "interpret_into", interpret_into)
+    real = Routine.run_into
+    monkeypatch.setattr(Routine, "run_into", run_into)
     return errors
 
 
@@ -111,14 +110,14 @@ def test_of_several_errors_the_first_is_raised_and_none_is_left_over(fails):
 
 
 def test_threads_get_their_own_results_and_errors(monkeypatch):
-    real, bad = opaque.interpret_into, threading.local()
+    real, bad = Routine.run_into, threading.local()
 
-    def interpret_into(graph, arrays, targets):
+    def run_into(routine, arrays, targets):
         if getattr(bad, "here", False):
             raise ValueError("only here")
-        return real(graph, arrays, targets)
+        return real(routine, arrays, targets)
 
-    monkeypatch.setattr(opaque, "interpret_into", interpret_into)
+    monkeypatch.setattr(Routine, "run_into", run_into)
     executable = build_executable(sorting(), CALLED)
 
     def work(seed):

@@ -11,8 +11,9 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import BackendError, LeftToNumpyWarning, SearchError
+from autofuse.ir.interpreter import Routine
 from autofuse.runtime.memory import plan_regions
-from autofuse.targets.cpu.native import opaque, prepared
+from autofuse.targets.cpu.native import prepared
 from tests.fixtures.drivenprograms import PROGRAMS, U, W, heat, overwritten, wave
 
 
@@ -102,14 +103,14 @@ def test_nothing_is_run_after_a_call_that_fails(monkeypatch: pytest.MonkeyPatch)
     """The loop does not end by itself: what it would end by is garbage then."""
     called: list[int] = []
 
-    def failing(graph: Any, arrays: Any, targets: Any) -> None:
+    def failing(routine: Routine, arrays: Any, targets: Any) -> None:
         called.append(1)
         if len(called) == 3:
             raise ValueError("the third one")
-        real(graph, arrays, targets)
+        real(routine, arrays, targets)
 
-    real = opaque.interpret_into
-    monkeypatch.setattr(opaque, "interpret_into", failing)
+    real = Routine.run_into
+    monkeypatch.setattr(Routine, "run_into", failing)
     square = np.eye(4, dtype=np.float32)
     with pytest.warns(LeftToNumpyWarning):
         plan = af.compile(

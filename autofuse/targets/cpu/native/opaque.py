@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.ir.interpreter import interpret_into
+from autofuse.ir.interpreter import Routine
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
 
@@ -47,6 +47,7 @@ class OpaqueCall:
 
     def __init__(self, program: OpaqueProgram) -> None:
         self.program = program
+        self._routine = Routine(program.graph)
         self._errors: dict[int, BaseException] = {}
         self._function: Any = _CALLBACK(self._run)
         address = ctypes.cast(self._function, ctypes.c_void_p).value
@@ -72,7 +73,7 @@ class OpaqueCall:
             _view(address or 0, b.type.shape, b.type.dtype.numpy) for address, b in zip(addresses, buffers, strict=True)
         ]
         count = len(self.program.graph.inputs)
-        interpret_into(self.program.graph, arrays[:count], arrays[count:])
+        self._routine.run_into(arrays[:count], arrays[count:])
 
 
 def raise_pending(calls: Sequence[OpaqueCall]) -> None:
