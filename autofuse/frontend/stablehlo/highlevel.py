@@ -1,4 +1,7 @@
-"""CHLO, the operations that StableHLO's own passes can write as StableHLO: those without a rule are."""
+"""Operations that StableHLO's own passes can write as others, and that have no rule.
+
+Those of CHLO, and those whose shapes, paddings or slices are operands: where these are constants.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,28 @@ _KEPT = "mhlo."
 """How an operation is called by a `custom_call` while the passes run, so that they leave it alone."""
 
 
+_DYNAMIC = frozenset(
+    f"stablehlo.{name}" for name in ("dynamic_conv", "dynamic_gather", "dynamic_pad", "real_dynamic_slice")
+)
+
+
 def legalised(module: Any) -> None:
-    """Write operations of CHLO as StableHLO, in place; those that have a rule of their own stay what they are."""
+    """Write such operations as others, in place; those that have a rule of their own stay what they are."""
     found: list[Any] = []
     module.operation.walk(lambda operation: _collect(operation, found))
-    if all(operation.name in RULES for operation in found):
+    if any(operation.name in _DYNAMIC for operation in found):
+        lowered(module, "func.func(stablehlo-canonicalize-dynamism)")
+    high = [operation for operation in found if operation.name.startswith(_PREFIX)]
+    if all(operation.name in RULES for operation in high):
         return
-    for operation in found:
+    for operation in high:
         if _KEPT + operation.name.removeprefix(_PREFIX) in RULES and not len(operation.attributes):
             _hide(operation)
     lowered(module, "func.func(chlo-legalize-to-stablehlo)")
 
 
 def _collect(operation: Any, found: list[Any]) -> Any:
-    if operation.name.startswith(_PREFIX):
+    if operation.name.startswith(_PREFIX) or operation.name in _DYNAMIC:
         found.append(operation)
     return bindings().ir.WalkResult.ADVANCE
 

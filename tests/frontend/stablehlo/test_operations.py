@@ -296,6 +296,54 @@ def _same(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=1e-6, atol=1e-12)
 
 
+CONSTANT = "stablehlo.constant dense<{}> : tensor<{}xi64>"
+GATHER = "#stablehlo.gather<offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1>"
+CONVOLVED = "tensor<1x3x4x1xf32>"
+
+
+@pytest.mark.parametrize(
+    ("body", "result", "expected"),
+    [
+        (
+            f"%c = {CONSTANT.format(1, 2)}\n%z = {CONSTANT.format(0, 2)}"
+            "\n%p = stablehlo.constant dense<7.0> : tensor<f32>"
+            f"\n%0 = stablehlo.dynamic_pad %a, %p, %c, %c, %z :"
+            f" ({FT}, tensor<f32>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<5x6xf32>",
+            "tensor<5x6xf32>",
+            lambda x: np.pad(x, 1, constant_values=7),
+        ),
+        (
+            f"%c = {CONSTANT.format(1, 2)}\n%e = {CONSTANT.format(3, 2)}"
+            f"\n%0 = stablehlo.real_dynamic_slice %a, %c, %e, %c :"
+            f" ({FT}, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<2x2xf32>",
+            "tensor<2x2xf32>",
+            lambda x: x[1:3, 1:3],
+        ),
+        (
+            f"%s = {CONSTANT.format('[1, 4]', 2)}\n%i = stablehlo.constant dense<[[2], [0]]> : tensor<2x1xi64>"
+            f'\n%0 = "stablehlo.dynamic_gather"(%a, %i, %s) {{dimension_numbers = {GATHER}}}'
+            f" : ({FT}, tensor<2x1xi64>, tensor<2xi64>) -> tensor<2x4xf32>",
+            "tensor<2x4xf32>",
+            lambda x: x[[2, 0]],
+        ),
+        (
+            f"%p = {CONSTANT.format(1, '2x2')}\n%k = stablehlo.constant dense<1.0> : tensor<3x3x1x1xf32>"
+            f"\n%b = stablehlo.reshape %a : ({FT}) -> {CONVOLVED}"
+            '\n%c = "stablehlo.dynamic_conv"(%b, %k, %p) {dimension_numbers ='
+            " #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>, feature_group_count = 1 : i64,"
+            f" batch_group_count = 1 : i64}} : ({CONVOLVED}, tensor<3x3x1x1xf32>, tensor<2x2xi64>) -> {CONVOLVED}"
+            f"\n%0 = stablehlo.reshape %c : ({CONVOLVED}) -> {FT}",
+            FT,
+            lambda x: np.lib.stride_tricks.sliding_window_view(np.pad(x, 1), (3, 3)).sum((2, 3)),
+        ),
+    ],
+    ids=["pad", "slice", "gather", "convolution"],
+)
+def test_shapes_that_are_constant_operands(body, result, expected):
+    text = module(f"{body}\nreturn %0 : {result}", [SMALL], result)
+    _same(np.asarray(af.from_stablehlo(text)(SMALL)), expected(SMALL))
+
+
 def test_an_operation_with_a_rule_is_kept_where_others_are_written_as_stablehlo():
     body = f"%0 = chlo.erf %a : {FT} -> {FT}\n%1 = chlo.sinh %0 : {FT} -> {FT}\nreturn %1 : {FT}"
     fn = af.from_stablehlo(module(body, [SMALL], FT))
