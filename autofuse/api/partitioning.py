@@ -9,7 +9,7 @@ from typing import cast
 from autofuse.api.amounts import DEADLINE_S, whole_number
 from autofuse.api.programs import AUTO, fixed_choices, program_of, traced_program
 from autofuse.cost_models.base import CostModel
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, SearchError
 from autofuse.frontend.traced import Traced
 from autofuse.fusion.userrules import Rule, bind
 from autofuse.lazydataclass import replace
@@ -38,6 +38,7 @@ from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.problem import Problem
 from autofuse.search.policies.regionplans import RegionPlans
 from autofuse.search.space.candidates import UNMEASURED, USUAL, Bounds
+from autofuse.search.variants.lessmemory import first_that_fits
 from autofuse.search.variants.variants import has_variants, price_variants, varied
 from autofuse.targets.base import Target
 
@@ -174,12 +175,37 @@ def chosen_document(
     if variants == AUTO:
         context = noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
         if isinstance(chosen, Analytical) and may_vary(context):
-            return decided_best(context, deadline)
+            try:
+                return decided_best(context, deadline)
+            except SearchError:  # which `decided` raises again, if no graph keeps little enough
+                if context.memory is None:
+                    raise
     return decided(chosen, context, deadline)
 
 
 def decided(policy: SearchPolicy, context: Context, seconds: float | None = DEADLINE_S) -> PlanDocument:
-    """The plan that a policy chooses; `seconds`: its deadline, None for none."""
+    """The plan that a policy chooses; `seconds`: its deadline, None for none.
+
+    Where memory is short, the policy `analytical` may compute values again, far behind (`lessmemory.py`).
+    """
+    if not isinstance(policy, Analytical):
+        return _decided(policy, context, seconds)
+    return first_that_fits(context, lambda each, share: _decided(policy, each, share), seconds)
+
+
+def fitting(context: Context) -> Context:
+    """The question about the graph of which the model finds a plan in the memory that there is."""
+    if context.memory is None:
+        return context
+
+    def tried(each: Context, seconds: float | None) -> Context:
+        _decided(Analytical(), each.within(replace(each.kernels.bounds, measured=False)), seconds)
+        return each
+
+    return first_that_fits(context, tried, 2 * DEADLINE_S)
+
+
+def _decided(policy: SearchPolicy, context: Context, seconds: float | None) -> PlanDocument:
     identity = context.problem.target.identity
     if seconds is None:
         partition = policy.partition(context)

@@ -18,7 +18,7 @@ from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds, w
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.measuringplaces import measuring_in
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
-from autofuse.api.partitioning import Rules, decided, drive, make_context, may_vary, noting
+from autofuse.api.partitioning import Rules, decided, drive, fitting, make_context, may_vary, noting
 from autofuse.api.plan import Plan
 from autofuse.api.programs import AUTO, fixed_choices, measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
@@ -88,7 +88,9 @@ def tuned_plan(
     arrays = measuring_inputs(traced, inputs, seed, target)
     asked = model_for(policy, model)
     context = make_context(program, target, rules, model=asked, legality=legality, max_memory=max_memory)
-    varies = variants == AUTO and policy == "measured" and may_vary(context)
+    if policy == "measured":
+        context = fitting(context)
+    varies = variants == AUTO and policy == "measured" and may_vary(context) and context.program.variant is None
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name
         context = noting(context, None if policy == "measured" else f"policy {name}")

@@ -19,6 +19,11 @@ None is better in general, so none is a rule; each has programs that it pays for
   all iterations go through memory.
 - `unrolled=4` (so many steps of a stencil in each iteration of a loop that a driver runs): a tile of the array goes
   through them while it is in a core's caches. What tiles need of one another is computed twice.
+
+One saves memory, and is made where a limit asks for it:
+
+- `kept=products`, `kept=2` (what waits long for its last readers, as a forward pass does for the backward one, is
+  computed again, from products and reductions, or from what is alive at two places before): less is alive at once.
 """
 
 from __future__ import annotations
@@ -50,6 +55,8 @@ class Choices:
     """Products and reductions in loops that no recurrence needs."""
     unrolled: Literal["1", "2", "4", "8"] = "1"
     """Iterations of loops of stencils that become one."""
+    kept: Literal["all", "products", "1", "2", "4", "8"] = "all"
+    """Values that are read again far behind."""
 
     @property
     def label(self) -> str:
@@ -73,15 +80,26 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "tables": ("small", "large"),
     "loops": ("whole", "distributed"),
     "unrolled": ("1", "2", "4", "8"),
+    "kept": ("all", "products", "1", "2", "4", "8"),
 }
 """The values of each choice, the default first."""
+_SAVING = "kept"
+"""The choice that takes time to save memory."""
 
 DEFAULT = Choices()
 
 
 def alternatives() -> Sequence[Choices]:
-    """For each value of a choice that is no default, the choices that differ from the defaults in it alone."""
-    changes: list[dict[str, Any]] = [{name: value} for name, values in _VALUES.items() for value in values[1:]]
+    """For each value of a choice about time but the default, the choices that differ from the defaults in it alone."""
+    changes: list[dict[str, Any]] = [
+        {name: value} for name, values in _VALUES.items() if name != _SAVING for value in values[1:]
+    ]
+    return [replace(DEFAULT, **change) for change in changes]
+
+
+def savings() -> Sequence[Choices]:
+    """The same of the choice about memory: what computes least again comes first."""
+    changes: list[dict[str, Any]] = [{_SAVING: value} for value in _VALUES[_SAVING][1:]]
     return [replace(DEFAULT, **change) for change in changes]
 
 

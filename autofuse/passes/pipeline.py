@@ -26,6 +26,7 @@ from autofuse.passes.parts import SplitConcatenations
 from autofuse.passes.productrules import FoldDots, SplitDepths
 from autofuse.passes.raggedmasks import WidenMasks
 from autofuse.passes.raggedproducts import SumRaggedProducts
+from autofuse.passes.recomputing import Recompute
 from autofuse.passes.reductionrules import SimplifyReductions
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
@@ -86,6 +87,8 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
         graph = _settled(_checked(_unrolling(choices), graph), passes_for(numerics, choices))
     if choices.transposes == "stored":
         graph = _checked(StoreTransposes(), graph)
+    if choices.kept != DEFAULT.kept:
+        graph = _checked(Recompute(choices.kept), graph)
     if numerics == "fast":
         graph = _checked(ContractProducts(), graph)
         graph = _checked(MarkApproximations(), graph)
@@ -105,6 +108,8 @@ def can_change(graph: Graph, choices: Choices) -> bool:
     last: list[Pass] = [StoreTransposes()] if choices.transposes == "stored" else []
     if choices.unrolled != DEFAULT.unrolled:
         last.append(_unrolling(choices))
+    if choices.kept != DEFAULT.kept:
+        last.append(Recompute(choices.kept))
     return any(step.apply(graph) is not graph for step in (*_chosen_passes(choices), *last))
 
 

@@ -16,7 +16,7 @@ from autofuse.ir.interpreter import interpret
 from autofuse.ir.tree import flatten
 from autofuse.ir.verifier import verify
 from autofuse.measurement.workloads import load
-from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices
+from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices, savings
 from autofuse.passes.constant_folding import FoldConstants
 from autofuse.passes.distribution import DistributeLoops
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
@@ -29,7 +29,7 @@ from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.rareops import ALL_FAMILIES
 
 ALONE = alternatives()
-ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed", "4")
+ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed", "4", "products")
 PAIRS = [one.joined_with(other) for one, other in combinations(ALONE, 2)]
 CHOSEN = (
     *(SplitDepths(), SplitColumns(), SplitConcatenations(), JoinSteps(), JoinColumns()),
@@ -43,7 +43,8 @@ WORDS = [choices.label for choices in ALONE]
 
 def test_each_alternative_differs_from_the_defaults_in_one_choice():
     assert len(ALONE) == len(set(ALONE))
-    assert {words.split("=")[0] for words in WORDS} == {field.name for field in dataclasses.fields(Choices)}
+    named = {words.split("=")[0] for words in (*WORDS, *(choices.label for choices in savings()))}
+    assert named == {field.name for field in dataclasses.fields(Choices)}
     assert all(words.count("=") == 1 for words in WORDS)
     assert DEFAULT.label == "default"
     assert ALL.label.count("=") == len(dataclasses.fields(Choices))
