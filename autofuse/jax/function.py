@@ -8,7 +8,7 @@ from types import MethodType
 from typing import Any
 
 import jax
-from jax.core import eval_jaxpr
+from jax.core import Tracer, eval_jaxpr
 
 from autofuse.api.plan import Plan
 from autofuse.errors import ArgumentError
@@ -41,8 +41,26 @@ class JaxFunction:
         self._jitted: Any = jax.jit(traced, **options)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run the plan for these arguments, made at the first such call."""
-        return self._jitted(*args, **kwargs)
+        """Run the plan for these arguments, made at the first such call. Raises ArgumentError for a deleted array."""
+        try:
+            return self._jitted(*args, **kwargs)
+        except (RuntimeError, ValueError) as error:  # of JAX's own checks, where nothing has run
+            deleted = self._deleted(args, kwargs)
+            if deleted is None:
+                raise
+            raise ArgumentError(deleted) from error
+
+    def _deleted(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        """What is wrong with a call where an array was donated to an earlier one; None where none was."""
+        leaves, _ = jax.tree.flatten_with_path((args, kwargs))
+        for path, leaf in leaves:
+            if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted():
+                what = f"argument {jax.tree_util.keystr(path[1:])}, {leaf.dtype}{list(leaf.shape)},"
+                return (
+                    f"{self.planner.name}: {what} was deleted, or donated to an earlier call, which wrote over it; pass"
+                    " what that call returned, or leave donate_argnums out"
+                )
+        return None
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """The function as a method: its object is an argument, of a type that JAX knows, or static."""

@@ -9,8 +9,7 @@ from autofuse.frontend.stablehlo.bodies import body_of, vectorised
 from autofuse.frontend.stablehlo.drawing import drawn_bits
 from autofuse.frontend.stablehlo.emitter import Emitter
 from autofuse.frontend.stablehlo.operation import Operation
-from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
-from autofuse.frontend.stablehlo.rules import Rule
+from autofuse.frontend.stablehlo.rules import Refused, Rule
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.types import TensorType
@@ -83,18 +82,10 @@ def _parameter_of_device(operation: Operation, emitter: Emitter) -> Sequence[Val
     return (emitter.full(0, TensorType((), dtypes.U32)),)
 
 
-def _refused(why: str, instead: str) -> Rule:
-    def rule(operation: Operation, emitter: Emitter) -> Sequence[Value]:
-        del operation, emitter
-        raise UnsupportedOperation(why, instead)
-
-    return rule
-
-
-_COLLECTIVE = _refused(
+_COLLECTIVE = Refused(
     "is a message between devices, and a plan runs on one", "export the program for one device, without sharding"
 )
-_EFFECT = _refused("is an effect on the host, and a plan has none", "take callbacks and printing out of the function")
+_EFFECT = Refused("is an effect on the host, and a plan has none", "take callbacks and printing out of the function")
 
 RULES: Mapping[str, Rule] = {
     "func.call": _call,
@@ -115,7 +106,7 @@ RULES: Mapping[str, Rule] = {
         )
     },
     **{f"stablehlo.{name}": _EFFECT for name in ("after_all", "create_token", "infeed", "outfeed")},
-    "stablehlo.rng": _refused(
+    "stablehlo.rng": Refused(
         "draws numbers that differ from call to call, and a plan computes the same from the same",
         "draw with a key: jax.random, or stablehlo.rng_bit_generator",
     ),

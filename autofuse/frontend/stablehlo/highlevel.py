@@ -15,16 +15,17 @@ _KEPT = "mhlo."
 """How an operation is called by a `custom_call` while the passes run, so that they leave it alone."""
 
 
-_DYNAMIC = frozenset(
+REWRITTEN = frozenset(
     f"stablehlo.{name}" for name in ("dynamic_conv", "dynamic_gather", "dynamic_pad", "real_dynamic_slice")
 )
+"""Those of StableHLO."""
 
 
 def legalised(module: Any) -> None:
     """Write such operations as others, in place; those that have a rule of their own stay what they are."""
     found: list[Any] = []
     module.operation.walk(lambda operation: _collect(operation, found))
-    if any(operation.name in _DYNAMIC for operation in found):
+    if any(operation.name in REWRITTEN for operation in found):
         lowered(module, "func.func(stablehlo-canonicalize-dynamism)")
     high = [operation for operation in found if operation.name.startswith(_PREFIX)]
     if all(operation.name in RULES for operation in high):
@@ -36,7 +37,7 @@ def legalised(module: Any) -> None:
 
 
 def _collect(operation: Any, found: list[Any]) -> Any:
-    if operation.name.startswith(_PREFIX) or operation.name in _DYNAMIC:
+    if operation.name.startswith(_PREFIX) or operation.name in REWRITTEN:
         found.append(operation)
     return bindings().ir.WalkResult.ADVANCE
 

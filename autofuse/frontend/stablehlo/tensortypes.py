@@ -14,7 +14,7 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
 _TENSOR = re.compile(r"tensor<((?:[0-9?]+x)*)([A-Za-z0-9]+|complex<[a-z0-9]+>)>")
-_ELEMENTS: Mapping[str, DType] = {
+ELEMENTS: Mapping[str, DType] = {
     "i1": dtypes.BOOL,
     **{f"i{d.bits}": d for d in dtypes.ALL if d.kind == "int"},
     **{f"ui{d.bits}": d for d in dtypes.ALL if d.kind == "uint"},
@@ -49,9 +49,9 @@ def shaped(text: str) -> Shaped:
         reason = next((why for mark, why in _WHY if mark in text), "is a type that autofuse does not have")
         raise UnsupportedOperation(f"has a value of type {text:.80}, which {reason}")
     extents, element = found.groups()
-    dtype = _ELEMENTS.get(element)
+    dtype = ELEMENTS.get(element)
     if dtype is None:
-        known = ", ".join(_ELEMENTS)
+        known = ", ".join(ELEMENTS)
         raise UnsupportedOperation(f"has elements of {element}; autofuse has {known}", "convert it to one of these")
     return Shaped(tuple(None if n == "?" else int(n) for n in extents.split("x")[:-1]), dtype)
 
@@ -73,5 +73,5 @@ def tensor_type(text: str) -> TensorType:
 
 def mlir_text(type_: TensorType) -> str:
     """How MLIR writes a type."""
-    name = next(name for name, dtype in _ELEMENTS.items() if dtype == type_.dtype)
+    name = next(name for name, dtype in ELEMENTS.items() if dtype == type_.dtype)
     return f"tensor<{''.join(f'{n}x' for n in type_.shape)}{name}>"
