@@ -34,8 +34,8 @@ def test_no_cap_leaves_the_code_as_it_is() -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("most", [48, 64])
+@pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.slow), "sm_90"])
+@pytest.mark.parametrize("most", [pytest.param(48, marks=pytest.mark.slow), 64])
 def test_the_compiler_keeps_it(most: int, arch: str) -> None:
     def registers(program: TileProgram) -> int:
         return compile_source(generate(program, arch).source, arch).resources["softmax"].registers
