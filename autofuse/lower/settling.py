@@ -37,6 +37,8 @@ from autofuse.lower.tile import (
 Literal = tuple[Scalar, bool]
 _DEEPEST = 4
 """Choices, sums and conditions on the way from what a carry gets to what may decide that it stays."""
+_MOST_LOOKED_AT = 200_000
+"""Statements that are looked at for an early end. Where state is a matrix, each of many carries has many candidates."""
 
 
 def end_early(stages: Sequence[StageDraft], fresh: Callable[[], Scalar], schedule: Schedule) -> None:
@@ -95,6 +97,8 @@ class _Body:
         self._made = {s.result: s for s in stage.body if not isinstance(s, Effect)}
         self._next = {s.carry: s.value for s in stage.body if isinstance(s, Next)}
         self._wanted = [carry for carry in self._next if carry in wanted]
+        self._looked_at = 0
+        """Statements, in all trials together."""
         before = stage.before.body if stage.before is not None else ()
         starts = {s.result: s for s in before if isinstance(s, Constant)}
         self._sums = frozenset(
@@ -129,7 +133,7 @@ class _Body:
             if self._keeps(literals, (carry,)):
                 continue
             chosen = next((one for one in self._candidates(carry) if self._keeps((*literals, one), (carry,))), None)
-            if chosen is None:
+            if chosen is None or self._looked_at > _MOST_LOOKED_AT:
                 return None
             literals = (*literals, chosen)
             todo += [one for one in self._sources(chosen[0]) if one in self._next]
@@ -146,6 +150,7 @@ class _Body:
 
     def _keeps(self, literals: Sequence[Literal], carries: Collection[Scalar]) -> bool:
         """Whether carries get what they had, where all literals hold."""
+        self._looked_at += len(self._body)
         known = _Assumed(_implied(self._body, literals), self._sums)
         for statement in self._body:
             known.add(statement)
@@ -176,6 +181,8 @@ class _Body:
             if number in seen or depth > _DEEPEST or statement is None:
                 continue
             seen.add(number)
+            if self._looked_at > _MOST_LOOKED_AT:
+                return
             if _is_bool(statement) and number not in self._timely and number != self._next[carry]:
                 yield from ((number, True), (number, False))
             if isinstance(statement, Map):

@@ -74,6 +74,15 @@ def test_results_that_need_no_computing_stay_outside_the_plan():
     assert [value.type.shape for value in plan.graph.inputs] == [(3,)]
 
 
+@pytest.mark.slow
+def test_a_loop_whose_state_is_a_matrix_is_planned_in_time():
+    """Squarings whose number is known at run time: whether 36 elements come to rest is not asked for ever."""
+    x = 0.1 * numbers(0, 6, 6)
+    with pytest.warns(UserWarning, match="left to NumPy"):
+        found = afj.jit(jax.scipy.linalg.expm)(x)
+    close(found, jax.scipy.linalg.expm(x))
+
+
 def test_a_function_without_work_has_no_plan():
     function = afj.jit(lambda x: x)
     close(function(numbers(0, 3)), numbers(0, 3))

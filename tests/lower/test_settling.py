@@ -13,6 +13,7 @@ from autofuse.fusion.conditions import ending
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import replace
+from autofuse.lower import settling
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import EARLY_END, Schedule
@@ -51,6 +52,12 @@ def frozen(new: Any, rests: Any, *, rows: Any = None, more: Any = None) -> Any:
 
 def test_elements_that_rest_end_the_loop() -> None:
     assert leave_of(frozen(lambda z: z + 1, lambda z, _: z > 2), K) == Leave(3)
+
+
+def test_looking_for_an_end_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop over a matrix has as many carries as elements, and as many conditions for each."""
+    monkeypatch.setattr(settling, "_MOST_LOOKED_AT", 3)
+    assert leave_of(frozen(lambda z: z + 1, lambda z, _: z > 2), K) is None
 
 
 @pytest.mark.parametrize("term", [F32(0), F32(-0.0)])
