@@ -315,6 +315,25 @@ def test_a_loop_as_long_as_an_array_says() -> None:
         assert loops(agree(powers, np.array([length]), RNG.random(3), unrolled=False)) == ["while"]
 
 
+def components(x):
+    label, count = np.zeros((20, 20), dtype=np.int32), 0
+    for i in range(20):
+        for j in range(20):
+            if x[i, j] > 0.5:
+                up = label[i - 1, j] if i > 0 else 0
+                left = label[i, j - 1] if j > 0 else 0
+                if up == 0 and left == 0:
+                    count += 1
+                    label[i, j] = count
+                else:
+                    label[i, j] = max(up, left)
+    return label, count
+
+
+def test_a_count_that_data_decide_is_written_into_32_bits() -> None:
+    assert loops(agree(components, RNG.random((20, 20)), unrolled=False))[-1].startswith("scan")
+
+
 def test_integers_and_floats_of_the_run() -> None:
     assert "while" in loops(agree(searched, np.sort(RNG.random((20, 40)), 1), RNG.random(20), unrolled=False))
     assert loops(agree(in_bins, RNG.random(30), unrolled=False)) == ["scan 30"]

@@ -195,7 +195,8 @@ class CarriedNumber:
 
     def _require_fit(self) -> None:
         """An integer of unknown size must not have met arrays of fewer bits, where NumPy asks whether it fits."""
-        narrow = [dtype for dtype in self.stand_in.asked or {} if dtype.kind in "iu" and dtype != _I64]
+        asked = [dtype for dtype in self.stand_in.asked or {} if dtype.kind in "iu" and dtype != _I64]
+        narrow = [dtype for dtype in asked if not self.stand_in.grows_within(dtype)]
         if self.python is int and narrow:
             raise CannotRollError(f"{self.name} meets arrays of {narrow[0]} as a Python number", first=True)
 

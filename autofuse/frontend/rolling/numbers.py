@@ -24,6 +24,8 @@ from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 
 _I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
+_SLOW = 256
+"""What a counter of 32 bits may grow by in one iteration."""
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 """What operators do, by the name of the method (`arithmetic`)."""
 
@@ -128,6 +130,14 @@ class Number(WeakScalar):
         slack = sum((abs(by) * atom.slack for atom, by in self.terms.items()), Fraction(0))
         return weight, slack + abs(self.constant)
 
+    def grows_within(self, dtype: np.dtype[Any]) -> bool:
+        """Whether an integer of unknown size may be taken to fit: a counter that only data advance, in 32 bits.
+
+        It grows by little in each iteration; a program where it does not fit is an error in NumPy after millions.
+        """
+        weight, slack = self.growth
+        return dtype == np.int32 and weight <= 1 and slack <= _SLOW
+
     # what it is in the graph
 
     def as_dtype(self, dtype: np.dtype[Any]) -> Value:
@@ -136,7 +146,11 @@ class Number(WeakScalar):
             return self.asked[dtype]
         if self.python is int and self.asked is None and dtype.kind in "iu" and dtype != _I64:
             low, high, info = self.low, self.high, np.iinfo(dtype)
-            if low is None or high is None or low < info.min or high > info.max:
+            if low is None or high is None:
+                fits = self.grows_within(dtype)
+            else:
+                fits = low >= info.min and high <= info.max
+            if not fits:
                 raise CannotRollError(f"it meets an array of {dtype} with an integer that may not fit")
         value = Term(self._wide()).to(dtype).value
         if self.asked is not None:
