@@ -70,10 +70,11 @@ def _rng_bit_generator(operation: Operation, emitter: Emitter) -> Sequence[Value
     algorithm = operation.word("rng_algorithm")
     state = operation.operands[0]
     bits = operation.types[1]
-    if algorithm not in ("THREE_FRY", "DEFAULT") or state.type.shape != (2,) or state.type.dtype != dtypes.U64:
+    if algorithm != "THREE_FRY" or state.type.shape != (2,) or state.type.dtype != dtypes.U64:
+        chosen = ", which each compiler chooses by itself," if algorithm == "DEFAULT" else ""
         raise UnsupportedOperation(
-            f"draws by {algorithm} from a state {state.type}; threefry from u64[2] is known",
-            "use the default generator of jax.random (jax_default_prng_impl=threefry2x32)",
+            f"draws by {algorithm}{chosen} from a state {state.type}; THREE_FRY from u64[2] is known",
+            "use the default generator of jax.random (jax_default_prng_impl=threefry2x32), or THREE_FRY by name",
         )
     if bits.dtype.kind != "uint" or bits.dtype.bits not in (32, 64):
         raise UnsupportedOperation(f"draws bits as {bits.dtype}; u32 and u64 are known", "draw u32 and convert")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.errors import TraceError
 from tests.fixtures.stablehlomodules import module, reference
 
 pytest.importorskip("jaxlib.mlir.ir", reason="jaxlib reads modules: pip install 'autofuse[jax]'")
@@ -395,3 +396,13 @@ def test_rng_bit_generator_draws_xlas_numbers(shape, steps, first):
     after, bits = fn(state)
     np.testing.assert_array_equal(after, state + np.array([0, steps], np.uint64))
     np.testing.assert_array_equal(bits.ravel()[: len(first)], np.array(first, np.uint32))
+
+
+@pytest.mark.parametrize("algorithm", ["DEFAULT", "PHILOX"])
+def test_other_generators_are_refused(algorithm):
+    """XLA's default is another on each device; jax.random draws by it from keys of `rbg`."""
+    types = "tensor<2xui64>, tensor<4xui32>"
+    body = f"%0, %1 = stablehlo.rng_bit_generator %a, algorithm = {algorithm} : (tensor<2xui64>) -> ({types})"
+    text = module(f"{body}\nreturn %0, %1 : {types}", [np.zeros(2, np.uint64)], f"({types})")
+    with pytest.raises(TraceError, match=rf"draws by {algorithm}.*THREE_FRY from u64\[2\] is known"):
+        af.from_stablehlo(text)
