@@ -25,6 +25,7 @@ def render(run: Record, journal: Journal) -> str:
             *_totals(programs),
             *_programs(programs),
             *_table(programs),
+            *_chains(programs),
             *_failures(journal, programs),
         )
     )
@@ -106,6 +107,27 @@ def _table(programs: dict[str, Record]) -> list[str]:
     )
     columns = f"|---|---|---:|---:|---|{'---:|' * len(GATES)}"
     return [note, "", f"| {' | '.join(head)} |", columns, *rows, ""]
+
+
+def _chains(programs: dict[str, Record]) -> list[str]:
+    """How often chained products read their right operands, and why more often than once for 128 rows."""
+    note = (
+        "Products of which one multiplies what another made, as in attention. Their right operands are to be read once "
+        "for 128 rows, or for as few as give each multiprocessor one block: `blocks of 128` says how many blocks of so "
+        "many rows there would be."
+    )
+    head = "| program | kernel | products side by side | rows of each | read | for 128 rows | blocks of 128 |"
+    rows: list[str] = []
+    for name, record in programs.items():
+        for launch in record["launches"]:
+            if (chained := launch.get("chained")) is not None:
+                few = -(-chained["rows"] // 128)
+                blocks = f"{few * chained['products']} on {record['multiprocessors']}"
+                rows.append(
+                    f"| `{name}` | {launch['function']} | {chained['products']} | {chained['rows']} | "
+                    f"{chained['reads']:.2f} | {chained['reads'] / few:.2f} | {blocks} |"
+                )
+    return [note, "", head, "|---|---|---:|---:|---:|---:|---:|", *rows, ""] if rows else []
 
 
 def _cell(gate: Gate, value: float | None, exempt: str | None) -> str:

@@ -37,7 +37,7 @@ _FEWEST_THREADS = 64
 """Of a block's share of it: a multiprocessor holds at most 32 blocks."""
 _LARGE = 16
 """A parameter of a launch counts as large if it has at least one part in so many of the bytes of the largest."""
-_FIGURES = 11
+_FIGURES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ class Counts:
     wavefronts: int
     """Of shared memory: a bank gives one word in each."""
     ideal_wavefronts: int
+    copied_bytes: int = 0
+    """Of asynchronous copies, the most that a thread has under way."""
     fetched_of: tuple[int, ...] = ()
     """`fetched_bytes` of each parameter."""
 
@@ -142,7 +144,9 @@ def _counted(
         raise BackendError(f"{kernel.name}: {launch.function}: {message.value.decode()}")
     figures, fetched_of = np.zeros(_FIGURES, np.uint64), np.zeros(len(buffers), np.uint64)
     library.count_end(ctypes.c_void_p(figures.ctypes.data), ctypes.c_void_p(fetched_of.ctypes.data))
-    read, written, needed_read, needed_written, fetched, sectors, packed, wide_bytes, asked, waves, ideal = figures
+    read, written, needed_read, needed_written, fetched, sectors, packed, wide_bytes, asked, waves, ideal, copied = (
+        figures
+    )
     return Counts(
         function=launch.function,
         blocks=blocks,
@@ -158,6 +162,7 @@ def _counted(
         instructions=int(asked),
         wavefronts=int(waves),
         ideal_wavefronts=int(ideal),
+        copied_bytes=int(copied),
         fetched_of=tuple(map(int, fetched_of)),
     )
 

@@ -23,8 +23,6 @@ _LOADS = {0x980, 0x981}
 _STORES = {0x985, 0x986}
 _COPY = 0xFAE
 """From global to shared memory, with no register between."""
-_COMMIT, _WAIT = 0x9AF, 0x91A
-"""End a group of copies; wait until at most so many groups are under way."""
 _BRANCH, _EXIT, _NOTHING = 0x947, 0x94D, 0x918
 _MATRIX = {0x23C, 0x237, 0x23F}
 """Multiply-adds of 16-bit floats, of small integers, of doubles."""
@@ -64,11 +62,6 @@ class Instruction:
         return self.high >> 52 & 0x3F
 
     @property
-    def groups_left(self) -> int:
-        """Of a wait for copies."""
-        return self.low >> 38 & 0x3F
-
-    @property
     def distance(self) -> int:
         """Of a branch, in instructions from the next one."""
         offset = (self.low >> 34 | self.high << 30) & ((1 << 48) - 1)
@@ -84,8 +77,6 @@ class CodeFacts:
 
     flight_bytes: int
     """That loads of one thread have under way at most, in registers."""
-    copied_bytes: int
-    """The same, of copies to shared memory."""
     instructions: int
     """Of the part that most bytes of global memory go through: a loop, or all outside of loops."""
     moved_bytes: int
@@ -124,31 +115,23 @@ def _arch(flags: int) -> int:
 
 
 def _facts(code: Sequence[Instruction]) -> CodeFacts:
-    flight, copied = _under_way(code)
     busiest = max(_parts(code), key=_moved)
-    return CodeFacts(flight, copied, len(busiest), _moved(busiest), sum(one.opcode in _MATRIX for one in code))
+    return CodeFacts(_under_way(code), len(busiest), _moved(busiest), sum(one.opcode in _MATRIX for one in code))
 
 
-def _under_way(code: Sequence[Instruction]) -> tuple[int, int]:
-    """Bytes of loads and of copies that a thread has under way at most."""
-    loads, groups = [0] * 8, [0]
-    most_loads = most_copies = 0
+def _under_way(code: Sequence[Instruction]) -> int:
+    """Bytes of loads that a thread has under way at most."""
+    loads, most = [0] * 8, 0
     for one in code:
         for barrier in range(6):
             if one.awaited >> barrier & 1:
                 loads[barrier] = 0
         if one.opcode in _LOADS and one.barrier != _NO_BARRIER:
             loads[one.barrier] += one.width
-        elif one.opcode == _COPY:
-            groups[-1] += one.width
-        elif one.opcode == _COMMIT:
-            groups.append(0)
-        elif one.opcode == _WAIT:
-            groups = groups[max(0, len(groups) - 1 - one.groups_left) :]
         elif one.opcode in (_BRANCH, _EXIT) and one.is_certain:
             loads = [0] * 8
-        most_loads, most_copies = max(most_loads, sum(loads)), max(most_copies, sum(groups))
-    return most_loads, most_copies
+        most = max(most, sum(loads))
+    return most
 
 
 def _parts(code: Sequence[Instruction]) -> list[list[Instruction]]:

@@ -102,7 +102,7 @@ def _launches(code: CudaCode, inputs: Mapping[str, Any], target: CudaTarget, mos
     for number, (launch, counts) in enumerate(zip(kernel.launches, count(kernel, inputs, most_blocks), strict=True)):
         record = asdict(counts) | {"name": kernel.name, "members": len(kernel.members) or 1}
         record |= {"threads": math.prod(launch.block), "shared_bytes": launch.shared_bytes, "grid": launch.grid[0]}
-        record |= _compiled(kernel, launch, target)
+        record |= _compiled(kernel, launch, target, counts.copied_bytes)
         if is_one:
             assert isinstance(program, TileProgram)
             record["bound"] = bounds[number]
@@ -110,8 +110,8 @@ def _launches(code: CudaCode, inputs: Mapping[str, Any], target: CudaTarget, mos
         yield record
 
 
-def _compiled(kernel: CudaKernel, launch: CudaLaunch, target: CudaTarget) -> Record:
-    """What machine code says; nothing without NVRTC."""
+def _compiled(kernel: CudaKernel, launch: CudaLaunch, target: CudaTarget, copied_bytes: int) -> Record:
+    """What machine code says; nothing without NVRTC. `copied_bytes`: of copies, that a thread has under way."""
     if not nvrtc.is_available():
         return {}
     compiled = machine_code(kernel.source, kernel.arch, kernel.name)
@@ -124,7 +124,7 @@ def _compiled(kernel: CudaKernel, launch: CudaLaunch, target: CudaTarget) -> Rec
         "stack_bytes": used.stack_bytes,
         "resident_blocks": resident.blocks,
         "limit": resident.limit,
-        "flight_bytes": code.flight_bytes + min(code.copied_bytes, launch.shared_bytes // threads),
+        "flight_bytes": code.flight_bytes + min(copied_bytes, launch.shared_bytes // threads),
         "code_instructions": code.instructions,
         "code_bytes": code.moved_bytes,
         "matrix_instructions": code.matrix,

@@ -13,7 +13,7 @@ namespace {
 
 enum Figure {
     requested_read, requested_written, needed_read, needed_written, fetched, sectors, ideal_sectors, wide, instructions,
-    wavefronts, ideal_wavefronts, figures
+    wavefronts, ideal_wavefronts, copied, figures
 };
 constexpr int sector_bytes = 32, banks = 32;
 
@@ -28,7 +28,12 @@ struct Buffer {
 struct Group {
     int lanes = 0, size = 0;
     bool write = false;
-    uintptr_t at[32];
+    uint32_t which = 0;  // lanes, a bit each: they come in any order
+    uintptr_t at[32] = {};  // of each lane
+
+    void add(int lane, uintptr_t address) { at[lane] = address, which |= 1u << lane, ++lanes; }
+    bool has(int lane) const { return which >> lane & 1; }
+    uintptr_t first() const { return at[__builtin_ctz(which)]; }
 };
 
 // A block's share of L1: the sectors that were read last, and which of their bytes somebody asked for.
@@ -72,6 +77,7 @@ std::vector<uint32_t> times[simt::most_threads * simt::most_cluster];        // 
 std::unordered_map<uint64_t, Group> open;
 Pack packs[simt::most_threads * simt::most_cluster];
 uint64_t found[figures];
+uint64_t under_way[simt::most_threads * simt::most_cluster];  // bytes of copies that a thread has not waited for
 Cache cache;
 
 Buffer* buffer_of(uintptr_t at) {
@@ -83,8 +89,8 @@ Buffer* buffer_of(uintptr_t at) {
 // A byte that several lanes ask for is asked for once.
 void finish_global(const Group& group) {
     std::unordered_map<uintptr_t, uint32_t> asked;  // bytes of each sector
-    for (int lane = 0; lane < group.lanes; ++lane)
-        for (uintptr_t byte = group.at[lane]; byte < group.at[lane] + group.size; ++byte)
+    for (int lane = 0; lane < 32; ++lane)
+        for (uintptr_t byte = group.at[lane]; group.has(lane) && byte < group.at[lane] + group.size; ++byte)
             asked[byte / sector_bytes] |= 1u << byte % sector_bytes;
     int bytes = 0, arrived = 0;
     for (const auto& [sector, which] : asked) {
@@ -93,7 +99,7 @@ void finish_global(const Group& group) {
     }
     found[fetched] += arrived;
     found[group.write ? requested_written : requested_read] += bytes;
-    Buffer* buffer = buffer_of(group.at[0]);
+    Buffer* buffer = buffer_of(group.first());
     if (buffer) buffer->fetched += arrived;
     if (buffer && group.size >= buffer->wide) found[wide] += bytes;
     found[sectors] += asked.size();
@@ -104,11 +110,10 @@ void finish_global(const Group& group) {
 // Each wavefront serves a word of every bank. Accesses of 8 and 16 bytes go by half and quarter warps.
 void finish_shared(const Group& group) {
     const int together = group.size <= 4 ? 32 : 128 / group.size;
-    for (int first = 0; first < group.lanes; first += together) {
-        const int last = first + together < group.lanes ? first + together : group.lanes;
+    for (int first = 0; first < 32; first += together) {
         std::vector<uintptr_t> words[banks];
-        for (int lane = first; lane < last; ++lane)
-            for (uintptr_t word = group.at[lane] / 4; word <= (group.at[lane] + group.size - 1) / 4; ++word) {
+        for (int lane = first; lane < first + together; ++lane)
+            for (uintptr_t word = group.at[lane] / 4; group.has(lane) && word <= (group.at[lane] + group.size - 1) / 4; ++word) {
                 auto& bank = words[word % banks];
                 bool known = false;
                 for (uintptr_t other : bank) known = known || other == word;
@@ -122,7 +127,7 @@ void finish_shared(const Group& group) {
 }
 
 void finish(const Group& group) {
-    if (group.at[0] >= shared_begin && group.at[0] < shared_end) finish_shared(group);
+    if (group.first() >= shared_begin && group.first() < shared_end) finish_shared(group);
     else finish_global(group);
 }
 
@@ -146,7 +151,7 @@ void note(uintptr_t at, int size, bool write, uintptr_t place) {
     Group& group = open[key];
     group.size = size;
     group.write = write;
-    group.at[group.lanes++] = at;
+    group.add(thread % 32, at);
     const int width = simt::machine.count - thread / 32 * 32 < 32 ? simt::machine.count % 32 : 32;
     if (group.lanes == width) {
         finish(group);
@@ -179,7 +184,7 @@ void counted_rows(const void* const* rows, int count, void*) {
     Group group;
     group.size = 16;
     for (int i = 0; i < count; ++i) {
-        group.at[group.lanes++] = reinterpret_cast<uintptr_t>(rows[i]);
+        group.add(i, reinterpret_cast<uintptr_t>(rows[i]));
         races::touch(group.at[i], 16, false);
     }
     finish(group);
@@ -190,9 +195,15 @@ void counted_copy(void* to, const void* from, int asked, int bytes, void* place)
     if (asked) note(reinterpret_cast<uintptr_t>(from), asked, false, at);
     note(target, bytes, true, at);
     races::touch(target, bytes, true);
+    uint64_t& own = under_way[own_place()];
+    own += asked;
+    if (own > found[copied]) found[copied] = own;
 }
 
-void counted_arrival(void* to, int bytes) { races::touch(reinterpret_cast<uintptr_t>(to), bytes, true); }
+void counted_arrival(void* to, int asked, int bytes) {
+    races::touch(reinterpret_cast<uintptr_t>(to), bytes, true);
+    under_way[own_place()] -= asked;
+}
 
 void ordered_block() { races::block_met(); }
 void ordered_warp(int first, unsigned int mask) { races::warp_met(first, mask); }
@@ -207,6 +218,7 @@ void counted_block() {
     open.clear();
     for (auto& own : times) own.clear();
     for (Pack& pack : packs) pack = {};
+    for (uint64_t& bytes : under_way) bytes = 0;
     races::block_met();
 }
 

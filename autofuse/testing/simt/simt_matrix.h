@@ -28,11 +28,11 @@ SIMT_NOT_COUNTED inline float tf32_value(uint32_t bits) { return simt::bits<floa
 #ifdef SIMT_COUNT  // simt_count.cpp
 void counted_rows(const void* const* rows, int count, void* place);
 void counted_copy(void* to, const void* from, int asked, int bytes, void* place);
-void counted_arrival(void* to, int bytes);
+void counted_arrival(void* to, int asked, int bytes);
 #else
 inline void counted_rows(const void* const*, int, void*) {}
 inline void counted_copy(void*, const void*, int, int, void*) {}
-inline void counted_arrival(void*, int) {}
+inline void counted_arrival(void*, int, int) {}
 #endif
 
 // Lane l gets elements 2 (l mod 4) and the next of row l / 4 of each 8 x 8 matrix; of its transpose for `columns`.
@@ -154,7 +154,7 @@ SIMT_NOT_COUNTED inline void wait_for_copies(int left) {
     auto& groups = copies[machine.current].groups;
     while (int(groups.size()) > left) {
         for (const Copy& copy : groups.front()) {
-            counted_arrival(copy.to, copy.bytes);
+            counted_arrival(copy.to, copy.asked, copy.bytes);
             memset(copy.to, 0, size_t(copy.bytes));
             if (copy.asked) memcpy(copy.to, copy.from, size_t(copy.asked));
         }

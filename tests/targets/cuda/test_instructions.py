@@ -48,24 +48,6 @@ def test_a_loop_counts_for_itself(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize(("left", "most"), [(0, 24), (1, 24), (2, 40)])
-def test_copies_are_under_way_until_their_group_is_waited_for(left: int, most: int, arch: str) -> None:
-    """16, 8 and 16 bytes; after the wait for all but `left` groups, 16 more."""
-    prelude = Prelude()
-    for name in ("copy_async", "copy_commit", "copy_wait"):
-        prelude.use(name)
-    copies = "".join(
-        f"copy_async<{size}>(memory + {at} + 16 * threadIdx.x, x + {at} + 4 * threadIdx.x, {size}); copy_commit();"
-        for at, size in ((0, 16), (4096, 8))
-    )
-    late = "copy_async<16>(memory + 8192 + 16 * threadIdx.x, x + 8192 + 4 * threadIdx.x, 16); copy_commit();"
-    body = f"""extern __shared__ __align__(16) unsigned char memory[]; {copies} copy_wait<{left}>(); {late}
-    copy_wait<0>(); __syncthreads(); y[threadIdx.x] = ((float*)memory)[threadIdx.x + 1];"""
-    found = facts("const float* x, float* y", body, arch, prelude.text())
-    assert (found.copied_bytes, found.flight_bytes) == (most, 0)
-
-
-@pytest.mark.parametrize("arch", ARCHS)
 def test_matrix_instructions_are_found(arch: str) -> None:
     prelude = Prelude()
     prelude.use("multiply_half")

@@ -402,6 +402,13 @@ def test_long_sequences_read_keys_and_values_once_for_128_rows(dtype: Any) -> No
         assert "fmaf(" not in kernel.source
 
 
+def test_one_query_has_a_tile_under_way_and_no_conflicts() -> None:
+    """A tile of 64 keys by 128 of 16 bits, by 32 threads, and at first the query."""
+    args = tuple(np.zeros((2, rows, 128), np.float16) for rows in (1, 512, 512))
+    found, _ = count(generate(program_of(attention, *args, schedule=cuda_schedule(online="16x64", split=2)), "sm_90"))
+    assert (found.copied_bytes, found.conflicted) == (64 * 128 * 2 / 32 + 16, 1.0)
+
+
 @pytest.mark.parametrize("dtype", [pytest.param(F32, marks=pytest.mark.slow), np.float16])
 def test_keys_that_no_row_of_a_block_sees_are_not_read(dtype: Any) -> None:
     args = tuple(np.zeros((1, 512, 64), dtype) for _ in range(3))
