@@ -88,7 +88,7 @@ CUDA_DECISIONS = Decisions(
         Rule(PACKS, lambda shape: (0, 1, 2, 4, 8) if shape.staged and not shape.in_row_blocks else ()),
         Rule(ROW_THREADS, lambda shape: (0, 8, 32, 64, 128, 256, 512) if _in_rows(shape) else ()),
         Rule(CLUSTER, lambda shape: (0, 1, 2, 4, 8) if _in_rows(shape) and shape.keeps else ()),
-        Rule(REGISTERS, lambda shape: () if shape.sweeps else (0, 32, 64, 128)),
+        Rule(REGISTERS, lambda shape: (0, 128) if shape.sweeps else (0, 32, 64, 128)),
         Rule(
             TILE,
             lambda shape: ("auto", *_TILES) if shape.multiplies and not shape.sweeps else (),

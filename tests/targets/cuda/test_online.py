@@ -447,8 +447,9 @@ def offered(program: TileProgram) -> set[str]:
 
 
 def test_what_changes_nothing_in_a_sweep_is_not_offered() -> None:
-    assert offered(program("plain")) == offered(program("f16")) == {"online", "placement", "split"}
-    assert offered(program("f16_between_products")) == {"online", "placement", "split", "stages", "pack_bytes"}
+    always = {"online", "placement", "split", "registers"}
+    assert offered(program("plain")) == offered(program("f16")) == always
+    assert offered(program("f16_between_products")) == {*always, "stages", "pack_bytes"}
     fn, args = CASES["plain"]
     whole = program_of(fn, *args, schedule=cuda_schedule(online="off"))
     assert {"tile", "panel_rows", "threads"} <= offered(whole)
