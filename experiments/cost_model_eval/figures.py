@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from samples import Samples
+
+from autofuse.lazydataclass import replace
 
 APART = math.log(1.05)
 """Pairs of kernels nearer than that are not worth ordering."""
@@ -18,7 +20,7 @@ _LEAST = 10
 """Kernels of a program of which the share within intervals is told."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Figures:
     """Of predictions of held-out kernels."""
 
@@ -61,6 +63,18 @@ def figures(samples: Samples, mean: NDArray[Any], sigma: NDArray[Any], of: NDArr
         top1=_mean([one for one, _ in top]),
         top3=_mean([three for _, three in top]),
     )
+
+
+def measured_again(samples: Samples) -> Figures | None:
+    """What the first pass tells of the last one: no model does better. None for samples of one pass."""
+    of = np.array([n for n, one in enumerate(samples.seen) if len(one.passes) > 1], np.int64)
+    if not len(of):
+        return None
+    first, last = (np.array([samples.seen[n].passes[place].us for n in of], np.float64) for place in (0, -1))
+    seen = [replace(samples.seen[n], passes=samples.seen[n].passes[-1:]) for n in of]
+    again = dataclasses.replace(samples, seen=seen, us=first, floor_us=samples.floor_us[of], sigma=samples.sigma[of])
+    spread = np.full(len(of), float(np.std(np.log(last / first))))
+    return figures(again, np.zeros(len(of)), spread, np.arange(len(of)))
 
 
 def ordered(measured_us: NDArray[Any], predicted_us: NDArray[Any]) -> float:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from figures import figures
+from figures import figures, measured_again
 from numpy.typing import NDArray
 from regressors import GROUPS, MODELS, Fit, Predict, learned
 from samples import Samples
@@ -39,6 +39,7 @@ class Settings:
 
 def cells(samples: Samples, settings: Settings) -> Iterator[Cell]:
     """All there is to compute: what a cell is called, as plain data, and what computes its figures."""
+    yield {"kind": "measured again"}, partial(_again, samples)
     wanted: list[tuple[str, int, str, Fit, float]] = []
     for split in SPLITS:
         seeds = range(1 if split == "family" else settings.seeds)
@@ -61,6 +62,11 @@ def _held_out(samples: Samples, fold: NDArray[Any], fit: Fit, share: float, seed
         predict = fit(samples, _part_of(samples, chosen, share, seed), seed)
         mean[others], sigma[others] = predict(samples.rows[others], samples.sigma[others])
     return asdict(figures(samples, mean, sigma, np.arange(len(fold))))
+
+
+def _again(samples: Samples) -> Figure | None:
+    found = measured_again(samples)
+    return None if found is None else asdict(found)
 
 
 def _leaves_enough(samples: Samples, fold: NDArray[Any]) -> bool:
