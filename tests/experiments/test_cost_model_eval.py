@@ -22,7 +22,10 @@ from autofuse.measurement.sources import ProgramSource, text_hash
 from autofuse.plan.identity import identity_hash
 from autofuse.search.space.candidates import Bounds
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
+from autofuse.targets.cpu.cost.extract import features
+from autofuse.targets.cpu.cost.floor import floor_us
 from autofuse.targets.cpu.decisions import cpu_schedule
+from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server
 from autofuse.testing.graphs import random_graph
@@ -151,6 +154,29 @@ def test_features_are_derived_again_from_the_records(study, records):
         price = prices[samples.seen[number].kernel]
         assert samples.us[number] == pytest.approx(price.predicted_us)
         assert samples.features[number].tolist() == price.features.tolist()
+
+
+@pytest.mark.slow
+def test_no_kernel_of_the_data_set_was_faster_than_its_floor(study):
+    """With the calibration that the records carry, and with none."""
+    samples = study["samples"].samples_of(study["run"].RECORDS)
+    assert len(samples.seen) > 9000
+    for number in np.flatnonzero(samples.measured_us < samples.floor_us):
+        pytest.fail(f"{samples.seen[number].kernel}: {samples.measured_us[number]} < {samples.floor_us[number]}")
+    for one, us in zip(samples.seen, samples.measured_us, strict=True):
+        device = study["samples"].target_of(one).device
+        plain = default_calibration(device.vector_bits, device.cores, device.l3_bytes)
+        target = CpuTarget(device.with_calibration(plain))
+        told = features(study["samples"].lowered(one, target), device.vector_bits)
+        assert us >= floor_us(told, target.device), one.kernel
+
+
+@pytest.mark.slow
+def test_a_second_pass_is_what_no_model_beats(evaluated):
+    found = [json.loads(line) for line in evaluated.with_suffix(".jsonl").read_text().splitlines()]
+    (again,) = (r["figures"] for r in found if r["kind"] == "measured again")
+    assert again["mape"] == pytest.approx(0.01, abs=0.01)  # passes are 1 % apart or less
+    assert again["pairs"] > 0.95
 
 
 def test_a_model_is_trained_and_can_be_loaded(study, records, tmp_path, capsys):
