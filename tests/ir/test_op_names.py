@@ -10,8 +10,10 @@ NAMES = frozenset(op.name for op in all_ops())
 BY_NAME = (
     *("autofuse/passes/", "autofuse/testing/", "search/rules/", "autofuse/measurement/errorbounds/"),
     "autofuse/frontend/stablehlo/",
+    "autofuse/measurement/samples.py",
 )
-"""Passes and rules: what they know of an op is theirs. What reads another table of ops goes by its names."""
+"""Passes and rules: what they know of an op is theirs. What reads another table of ops goes by its names, and so does
+what makes graphs anew, which needs the attributes of each op."""
 REASONED = {
     ("autofuse/lower/contraction.py", "add"),  # a sum of products is added up in the products' own memory
     (
