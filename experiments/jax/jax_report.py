@@ -42,6 +42,7 @@ def report(journal: Journal, run: Record) -> str:
             "",
             f"Programs of `datasets/workloads/jax/` at size {settings['size']}, the same source on both sides. Calls "
             "until results are there, in turns, each program in a process of its own: the fastest call of each block. "
+            "glibc keeps the memory of results that were dropped (trimming is off on both sides). "
             "First calls: the median of several processes, without imports; the second process finds what the first "
             "one kept, of JAX in its compilation cache.",
             "",
