@@ -14,6 +14,8 @@ from autofuse.measurement.workloads import arrays, load
 
 ROOT = Path(__file__).parents[2]
 SAVED = ["attention", "black_scholes", "adam", "cumulative", "lstm_sequence", "jacobi_2d"]
+SELDOM = {"adam", "lstm_sequence", "black_scholes"}
+"""What the whole suite runs alone."""
 
 RUN = """
 import sys
@@ -33,7 +35,7 @@ assert not heavy, heavy
 """
 
 
-@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SELDOM else n for n in SAVED])
 def test_a_saved_plan_gives_the_same_bits_in_another_process(name, tmp_path):
     workload = load(name)
     args = workload.inputs("small", 0)

@@ -81,6 +81,7 @@ def test_many_random_programs() -> None:
     check_random_programs(range(1, 60))
 
 
+@pytest.mark.slow
 def test_fusing_changes_no_bit() -> None:
     def program(z: Any, w: Any) -> Any:
         return np.exp(z * w) / (w + 2j), np.log(z) * np.abs(w)

@@ -276,6 +276,7 @@ def test_failures_are_kept_and_not_tried_again(study: Study, tmp_path: Path, mon
     assert not any(waiting)
 
 
+@pytest.mark.slow
 def test_kernels_of_a_gpu_are_collected_on_the_simulated_one(study: Study, tmp_path: Path) -> None:
     targets = study["choosing"].targets_of("simulated", find_target)
     assert len(targets) == 1
@@ -295,6 +296,7 @@ def test_kernels_of_a_gpu_are_collected_on_the_simulated_one(study: Study, tmp_p
     }
 
 
+@pytest.mark.slow
 def test_devices_of_a_cluster_measure_programs_of_their_own(study: Study, tmp_path: Path) -> None:
     """One of two is lost; what it had in hand is measured by the other, and nothing twice."""
     targets = study["choosing"].targets_of("cpu", find_target)

@@ -14,7 +14,7 @@ from autofuse.frontend.traced import trace
 from autofuse.ir.interpreter import interpret
 
 N = 18
-QUICK, MANY = range(20), range(20, 400)
+QUICK, MANY = range(8), range(8, 400)
 
 
 class Writer:

@@ -19,7 +19,15 @@ def boosted(seed=0, **options):
     return booster.fit(ROWS[half], LOGS[half])
 
 
-@pytest.mark.parametrize("options", [{}, {"max_depth": 1}, {"max_depth": 7, "min_samples_leaf": 1}, {"max_iter": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_depth": 1},
+        pytest.param({"max_depth": 7, "min_samples_leaf": 1}, marks=pytest.mark.slow),
+        {"max_iter": 1},
+    ],
+)
 def test_numpy_predicts_what_scikit_learn_predicts(options):
     booster = boosted(**options)
     assert forest_of(booster).predict(ROWS) == pytest.approx(booster.predict(ROWS), rel=1e-12, abs=1e-14)

@@ -192,6 +192,7 @@ def test_an_error_of_the_records_is_no_fault_of_a_worker(tmp_path, monkeypatch):
         assert len(bench._lanes) == 2
 
 
+@pytest.mark.slow
 def test_schedules_are_compiled_ahead_where_there_is_one_device(tmp_path):
     first = TRIALS[0]
     schedules = [cpu_schedule(unroll=n) for n in (1, 2)]

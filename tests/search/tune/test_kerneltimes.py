@@ -67,6 +67,7 @@ class Disturbed(CountedBench):
         return self.usual(kernel, schedule, ns) * (3.0 if disturbed else 1.0)
 
 
+@pytest.mark.slow
 def test_a_bad_moment_the_second_time_leaves_the_first_time():
     cost = scattered(0.5)
     bench = Disturbed(SMALL["attention"], cost, (), failing(None, "timeout", cost))

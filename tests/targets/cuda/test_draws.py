@@ -63,7 +63,7 @@ def test_draws_on_the_simulated_device(program: Callable[[Any], Any], policy: st
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC: pip install 'autofuse[cuda]'")
 @pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.slow), "sm_90"])
-@pytest.mark.parametrize("program", [exact, rounded])
+@pytest.mark.parametrize("program", [pytest.param(exact, marks=pytest.mark.slow), rounded])
 def test_nvrtc_takes_draws(program: Callable[[Any], Any], arch: str) -> None:
     """Every kernel of the draws, on its own and fused, and nothing of them in local memory."""
     for policy in ("unfused", "analytical"):

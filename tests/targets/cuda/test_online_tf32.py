@@ -162,7 +162,8 @@ def test_factors_are_rounded_to_nearest(module: SimtModule) -> None:
     assert off.max() < 1e-3
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(128, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [64, 128])
 def test_long_sequences_read_keys_and_values_once_for_128_rows(width: int) -> None:
     program = whole(attention, *(np.zeros((8, 2048, width), F32) for _ in range(3)))
     kernel = generate(program, "sm_90")

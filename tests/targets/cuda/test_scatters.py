@@ -379,6 +379,7 @@ def test_a_scatter_into_an_argument_writes_where_it_lies() -> None:
     np.testing.assert_array_equal(there.get(), right)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::autofuse.errors.SlowerThanNumpyWarning")
 def test_a_scatter_is_tuned() -> None:
     n, v = RNG.integers(0, 50, N), RNG.standard_normal(N).astype(np.float32)
