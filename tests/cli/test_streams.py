@@ -109,6 +109,7 @@ def test_a_process_whose_streams_are_all_closed() -> None:
     )
 
 
+@pytest.mark.slow
 def test_names_and_sources_that_the_locale_has_no_letters_for(tmp_path: Path) -> None:
     folder = tmp_path / "é"
     folder.mkdir()

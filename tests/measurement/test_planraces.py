@@ -81,6 +81,7 @@ def test_a_race_is_recorded_and_not_run_again(database):
         assert later._worker._process is None
 
 
+@pytest.mark.slow
 def test_another_replica_is_in_another_process(database):
     with bench_on(database) as bench:
         lost = [(bench.plans(plans(), replace(TERMS, replica=n)), bench._worker.restarts)[1] for n in (0, 0, 1, 1, 2)]

@@ -136,6 +136,7 @@ def test_the_mean_that_two_functions_compute_is_computed_once(ops):
     assert ops(after).count("reduce") == 2  # traced: the mean, the mean inside the deviation, the deviation
 
 
+@pytest.mark.slow
 def test_large_graphs_settle():
     graph = _graph(0, 2000)
     after = clean(graph)

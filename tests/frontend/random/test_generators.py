@@ -117,6 +117,7 @@ def test_a_plan_draws_what_numpy_draws(policy, tmp_path):
         assert equal_states(with_numpy, own)
 
 
+@pytest.mark.slow
 def test_the_state_advances_with_memory_for_results_and_in_jit_and_in_containers():
     def noisy(x: Any, tools: Any) -> Any:
         rng = tools["rng"]

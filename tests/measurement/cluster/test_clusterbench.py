@@ -109,6 +109,7 @@ def test_a_lost_worker_costs_its_unfinished_kernels_only(tmp_path):
         assert bench.plans(plans()[:1], Terms(seed=0, seconds=5.0, blocks=1, turn_us=10.0))[0].samples_us
 
 
+@pytest.mark.slow
 def test_what_a_lost_worker_had_answered_is_kept(tmp_path):
     gone = threading.Event()
     with fake_cluster(a=sound, b=sound) as client, on(client, tmp_path / "r.db") as bench:

@@ -72,6 +72,7 @@ def shared():
         yield client
 
 
+@pytest.mark.slow
 def test_a_device_is_leased_to_one_tuner_at_a_time_and_is_free_when_that_is_gone(shared, monkeypatch):
     monkeypatch.setattr(leases, "_FREE_S", 0.5)
     mine = lease_all(shared, IDENTITY)

@@ -50,6 +50,7 @@ def test_a_model_without_features_is_corrected_by_bound_and_size():
     assert mean == pytest.approx([math.log(2), -math.log(4)], abs=0.35)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_always_right_never_becomes_certain():
     kernels = {str(n): price(3.0 + n) for n in range(600)}  # more than are looked at
     measured = {digest: kernel.predicted_us for digest, kernel in kernels.items()}

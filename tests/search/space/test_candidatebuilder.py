@@ -413,6 +413,7 @@ def test_every_process_enumerates_the_same_candidates_in_the_same_order():
     assert first == run("2")
 
 
+@pytest.mark.slow
 def test_the_passes_of_a_target_do_not_change_what_is_a_kernel():
     """They leave fewer scalars than were lowered; how many there may be is about those that were lowered."""
     workload = load("jacobi_2d")

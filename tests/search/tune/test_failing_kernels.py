@@ -139,6 +139,7 @@ def test_where_kernels_fail_and_memory_is_limited_an_error_says_both(monkeypatch
 # ---- bad moments -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_kernel_that_no_plan_does_without_may_meet_a_bad_moment():
     graph = softmax_graph(64, 64)
     bench = CountedBench(graph, failing_at_first("timeout"))
