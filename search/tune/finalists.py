@@ -59,13 +59,15 @@ class Standings:
 def with_and_without_groups(finalist: Finalist, memory: MemoryLimit | None, joins: bool = False) -> list[Finalist]:
     """A plan as it is and with its kernels one by one, which is preferred where it is as fast.
 
-    `joins`: whether the target starts kernels of a group at once; then also with groups that it starts one by one.
+    `joins`: whether the target starts kernels of a group at once; then also with groups that it starts one by one, kept
+    only where that is faster than fewer launches.
     """
     if not any(launch.group_place for launch in finalist.plan.order):
         return [finalist]
     together = [replace(finalist, name=f"{finalist.name}{_TOGETHER}")]
     if joins:
-        together.append(replace(finalist, name=f"{finalist.name}{_BESIDE}", plan=in_groups_apart(finalist.plan)))
+        apart = replace(finalist, name=f"{finalist.name}{_BESIDE}", plan=in_groups_apart(finalist.plan))
+        together = [apart, *together]
     alone = replace(finalist, plan=one_by_one(finalist.plan))
     if memory is not None and not memory.fits(alone.plan):  # in another order, other values are alive together
         return together if joins else [finalist]
