@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,17 @@ def _method(function: Any) -> Callable[..., Any]:
     return lambda self, *args, **kwargs: call(function, self, *args, **kwargs)
 
 
+COMPARISONS: Mapping[str, np.ufunc] = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+"""By the name of the operator's method, without underscores."""
+
+
 class Operators:
     """The operators and those methods."""
 
@@ -154,15 +165,7 @@ def _install() -> None:
     forward, reflected, _ = _binary(np.divmod)
     Operators.__divmod__ = forward  # pyright: ignore[reportAttributeAccessIssue]
     Operators.__rdivmod__ = reflected  # pyright: ignore[reportAttributeAccessIssue]
-    comparisons = {
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-        "eq": np.equal,
-        "ne": np.not_equal,
-    }
-    for name, ufunc in comparisons.items():
+    for name, ufunc in COMPARISONS.items():
         setattr(Operators, f"__{name}__", _binary(ufunc)[0])
     for name, ufunc in {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}.items():
         setattr(Operators, f"__{name}__", _unary(ufunc))

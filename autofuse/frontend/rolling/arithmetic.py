@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.operators import COMPARISONS
 from autofuse.frontend.rolling.numbers import (
     OPERATIONS,
     Atom,
@@ -222,18 +223,8 @@ def greatest(a: Any, b: Any) -> Any:
     return -least(-a, -b)
 
 
-_COMPARISONS: Mapping[str, Callable[..., Any]] = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-
-
 def _compare(direction: str) -> Callable[[Any, Any], Any]:
-    decide, ufunc = getattr(operator, direction), _COMPARISONS[direction]
+    decide, ufunc = getattr(operator, direction), COMPARISONS[direction]
 
     def compared(a: Any, b: Any) -> Any:
         if _is_float(a, b):
