@@ -17,6 +17,10 @@ from journal import Record
 
 from autofuse.errors import AutofuseError
 
+_KEPT = 40
+"""Lines of a failed child's last words."""
+_LAST_WORDS_S = 5.0
+
 
 def in_child(
     script: Path,
@@ -25,7 +29,11 @@ def in_child(
     environment: Mapping[str, str] | None = None,
     python: str = sys.executable,
 ) -> Record:
-    """Run `script` with a task in its own process: its outcome with status "ok", or "failed" and the reason."""
+    """Run `script` with a task in its own process: its outcome with status "ok", or "failed" and the reason.
+
+    With the reason comes a `traceback`. A child that is stopped says where it was, if it has told `faulthandler` to
+    answer SIGUSR1 so.
+    """
     with tempfile.TemporaryDirectory() as folder:
         job, outcome = Path(folder) / "task.json", Path(folder) / "outcome.json"
         job.write_text(json.dumps(task))
@@ -40,13 +48,29 @@ def in_child(
         try:
             _, errors = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return {"status": "failed", "error": f"stopped after {limit_s:.0f} s"}
+            return {"status": "failed", "error": f"stopped after {limit_s:.0f} s", **_traceback(_last_words(child))}
         finally:
             end_group(child)
         if child.returncode != 0 or not outcome.exists():
             lines = errors.strip().splitlines() or ["no message"]
-            return {"status": "failed", "error": f"exit code {child.returncode}: {lines[-1][:500]}"}
+            error = f"exit code {child.returncode}: {lines[-1][:500]}"
+            return {"status": "failed", "error": error, **_traceback(errors)}
         return {"status": "ok", **json.loads(outcome.read_text())}
+
+
+def _last_words(child: subprocess.Popen[str]) -> str:
+    """All that a child said on stderr, and where it is."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGUSR1)
+    try:
+        return child.communicate(timeout=_LAST_WORDS_S)[1]
+    except subprocess.TimeoutExpired as still:
+        said = still.stderr or b""
+        return said.decode(errors="replace") if isinstance(said, bytes) else said
+
+
+def _traceback(said: str) -> Record:
+    return {"traceback": said.strip().splitlines()[-_KEPT:]}
 
 
 def end_group(child: subprocess.Popen[str]) -> None:

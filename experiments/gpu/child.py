@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import faulthandler
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
@@ -18,12 +22,18 @@ import kernelsteps
 import numpy as np
 from device import POLICY, Task, error_of, host, leaves, there
 
+from autofuse.errors import BackendError
 from autofuse.measurement.timer import measure
 from autofuse.measurement.workloads import Workload, arrays, load
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = ROOT / "experiments" / "peers"
+PEERS = ROOT / "experiments" / "peers", ROOT / "experiments" / "common"
+"""Folders of modules."""
 _COPIED = 1 << 30
+_KEPT = 1000
+"""Lines of what pytest says of failures."""
+_SUMMING_UP_S = 10.0
+"""What pytest has for that."""
 
 
 def environment(task: Task) -> dict[str, Any]:
@@ -51,12 +61,31 @@ def environment(task: Task) -> dict[str, Any]:
 
 
 def contract(task: Task) -> dict[str, Any]:
-    """The tests that need a GPU: the last lines of what pytest says."""
+    """The tests that need a GPU, in as many processes as the study has: the last lines of what pytest says.
+
+    Those that there is no time for are left out, and it says of the others what went wrong.
+    """
     folder = "tests/gpu" if task["backend"] == "cuda" else "tests/targets/cuda/test_simulated.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
-    return {"passed": done.returncode == 0, "last": lines[-1] if lines else "", "said": lines[-40:]}
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", folder]
+    command += ["-n", str(task["jobs"]), "--dist", "worksteal"] if task["jobs"] > 1 else []
+    with tempfile.TemporaryFile("w+", errors="replace") as told:
+        tests = subprocess.Popen(command, cwd=ROOT, stdout=told, stderr=subprocess.STDOUT)
+        for wait_s, ends in (
+            (task["limit_s"] - 2 * _SUMMING_UP_S, partial(tests.send_signal, signal.SIGINT)),
+            (_SUMMING_UP_S, tests.kill),
+        ):
+            try:
+                tests.wait(max(wait_s, 1.0))
+                break
+            except subprocess.TimeoutExpired:
+                ends()
+        code = tests.wait()
+        told.seek(0)
+        lines = told.read().strip().splitlines()
+    found: dict[str, Any] = {"passed": code == 0, "last": lines[-1] if lines else "", "said": lines[-40:]}
+    if code not in (0, 1):  # interrupted, or not begun
+        found |= {"status": "failed", "error": f"pytest ended with {code}: {found['last']}"}
+    return found if code == 0 else found | {"traceback": lines[-_KEPT:]}
 
 
 def plan(task: Task) -> dict[str, Any]:
@@ -149,13 +178,14 @@ def cupy_eager(task: Task) -> dict[str, Any]:
 
 def jax_jit(task: Task) -> dict[str, Any]:
     """The program over jax.numpy under `jax.jit`, as for the peers; products of full f32, or TF32 if plans are fast."""
-    sys.path.append(str(PEERS))
+    sys.path += map(str, PEERS)
     import jax
     import jax.numpy as jnp
     from jax_programs import REWRITES
     from jax_side import wants_64_bits
     from namespaces import load_over
 
+    _require_gpu(task, jax.default_backend() == "gpu", "JAX")
     program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
     jax.config.update("jax_enable_x64", wants_64_bits(given))
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if task["numerics"] == "fast" else "highest")
@@ -167,12 +197,13 @@ def jax_jit(task: Task) -> dict[str, Any]:
 
 def torch_compiled(task: Task) -> dict[str, Any]:
     """The program under `torch.compile(mode="max-autotune")`, as for the peers; products as for `jax_jit`."""
-    sys.path.append(str(PEERS))
+    sys.path += map(str, PEERS)
     import torch
     from torch.utils import _pytree as pytree
     from torch_programs import PROGRAMS
     from torch_side import tensors, translated
 
+    _require_gpu(task, torch.cuda.is_available(), "PyTorch")
     torch.set_grad_enabled(False)
     torch.set_float32_matmul_precision("high" if task["numerics"] == "fast" else "highest")
     program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
@@ -186,6 +217,12 @@ def torch_compiled(task: Task) -> dict[str, Any]:
 
     timing = measure(lambda: compiled(*held), POLICY, clock)
     return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
+
+
+def _require_gpu(task: Task, is_there: bool, name: str) -> None:
+    """A peer on the host is no peer."""
+    if task["backend"] == "cuda" and not is_there:
+        raise BackendError(f"{name} sees no GPU here: it was built for the host")
 
 
 def _cupy_clock(cupy: Any) -> Callable[[], int]:
@@ -213,6 +250,8 @@ STEPS: dict[str, Callable[[Task], dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # whoever stops a step learns where it was
     warnings.simplefilter("ignore")
     job = json.loads(Path(sys.argv[1]).read_text())
     Path(sys.argv[2]).write_text(json.dumps(STEPS[job["step"]](job)))

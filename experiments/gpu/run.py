@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from time import monotonic
 
@@ -25,13 +27,15 @@ from journal import Journal, Record
 from provenance import ROOT, machine, open_run
 from sections import SECTIONS, Plan, Section, time_of
 
-from autofuse.errors import BackendError
+from autofuse.errors import ArgumentError, BackendError
 from autofuse.targets.cuda.launch import gpu_problem
 
 CHILD = Path(__file__).resolve().parent / "child.py"
 PEERS = ("cupy", "jax", "torch")
 _LEAST_S = 10.0
 """Nothing begins with less time left."""
+_PEER_S = 60.0
+"""At most for one peer's time of one program, most of it compiling, unless its share is more: others have it too."""
 _BUDGETED = frozenset(("calibrate", "tune"))
 """Steps that are told how long they may take: half of what they have, since compiling and races come on top."""
 
@@ -55,6 +59,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--sections", default="", help="after the first one: beginnings of names, separated by commas; default all"
     )
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="forms and tests at once: no times are taken there (default 1)"
+    )
     parser.add_argument("--no-contract", action="store_true", help="leave out the tests")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
     return parser.parse_args(argv)
@@ -62,6 +69,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def study(options: argparse.Namespace) -> None:
     """All of it that there is time for; the report is written after each section, and when it is interrupted."""
+    if options.jobs < 1:
+        raise ArgumentError(f"--jobs={options.jobs}: must be at least 1")
     if options.backend == "cuda" and (problem := gpu_problem()) is not None:
         raise BackendError(f"nothing to measure on: {problem}")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -75,6 +84,7 @@ def study(options: argparse.Namespace) -> None:
         peers=() if options.peers == "none" else _listed(options.peers),
         size=options.size,
         contract=not options.no_contract,
+        jobs=options.jobs,
         database=str(options.out / "records.db"),
     )
     end = monotonic() + 60 * options.minutes
@@ -95,21 +105,53 @@ def _do(section: Section, plan: Plan, journal: Journal, settings: Record, end: f
     """What there is time for of a section, but for what is known. `settings`: of all steps."""
     until = monotonic() + time_of(section, max(end - monotonic(), 0.0))
     tasks = [task for task in section.tasks(plan, journal) if not _is_known(journal, task)]
-    for number, task in enumerate(tasks):
+
+    def run(number: int) -> Record | None:
         left_s = until - monotonic()
-        if left_s < _LEAST_S:
-            print(f"{section.name}: the time is up; the same command carries on", file=sys.stderr)
-            return
-        share_s = left_s / (len(tasks) - number)
-        more: Record = {"budget_s": max(share_s, _LEAST_S) / 2} if task["step"] in _BUDGETED else {}
-        outcome = in_child(CHILD, {**task, **more, **settings}, left_s)
+        return _outcome(tasks[number], plan, settings, left_s, left_s / (len(tasks) - number))
+
+    late = False
+    for number, outcome in _in_turn(run, len(tasks), plan.jobs if section.untimed else 1):
+        task = tasks[number]
+        if outcome is None:
+            late = True
+            continue  # others may still run
         journal.append({"section": section.name, **task, **outcome})
         tell(" ".join(str(task[name]) for name in ("step", "program", "kernel") if name in task), outcome)
+    if late:
+        print(f"{section.name}: the time is up; the same command carries on", file=sys.stderr)
+
+
+def _outcome(task: Record, plan: Plan, settings: Record, left_s: float, share_s: float) -> Record | None:
+    """Of a step; None where there is no time left. `share_s`: of the time that is left, what falls to it."""
+    if left_s < _LEAST_S:
+        return None
+    more: Record = {}
+    if task["step"] in _BUDGETED:
+        more = {"budget_s": max(share_s, _LEAST_S) / 2}
+    elif task["step"] == "contract":
+        more = {"jobs": plan.jobs, "limit_s": left_s}
+    most_s = max(_PEER_S, share_s) if task["step"] in PEERS else left_s
+    return in_child(CHILD, {**task, **more, **settings}, min(most_s, left_s))
+
+
+def _in_turn(run: Callable[[int], Record | None], count: int, jobs: int) -> Iterator[tuple[int, Record | None]]:
+    """Outcomes with their numbers: one after another, or in so many threads as they come."""
+    if jobs == 1:
+        yield from ((number, run(number)) for number in range(count))
+        return
+    with ThreadPoolExecutor(jobs) as pool:
+        begun = {pool.submit(run, number): number for number in range(count)}
+        try:
+            yield from ((begun[done], done.result()) for done in as_completed(begun))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _is_known(journal: Journal, task: Record) -> bool:
+    """Whether a step was done; what was wrong is done again."""
     known = journal.latest(**task)
-    return known is not None and known["status"] == "ok"
+    return known is not None and known["status"] == "ok" and known.get("right", True) and known.get("passed", True)
 
 
 def _write(path: Path, text: str) -> None:

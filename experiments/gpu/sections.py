@@ -45,6 +45,8 @@ class Plan:
     size: str
     contract: bool
     """Whether tests that need a GPU are run."""
+    jobs: int
+    """Steps at once where no times are taken."""
     database: str
     """File for schedule records."""
 
@@ -57,6 +59,8 @@ class Section:
     share: float
     tasks: Callable[[Plan, Journal], Sequence[Record]]
     """Asked when the section begins: the last one depends on what the others found."""
+    untimed: bool = False
+    """Whether no times are taken, so that steps may run beside each other."""
 
 
 def chosen(plan: Plan, names: Sequence[str]) -> list[str]:
@@ -123,7 +127,7 @@ def misjudged(journal: Journal) -> Iterator[tuple[float, str, str]]:
 
 SECTIONS = (
     Section("environment and calibration", 0.08, _environment),
-    Section("correctness of every form", 0.17, _correct),
+    Section("correctness of every form", 0.17, _correct, untimed=True),
     Section("kernels beside their counts", 0.15, _counted),
     Section("aims", 0.10, _aims),
     Section("programs and peers", 0.25, _programs),

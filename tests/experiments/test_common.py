@@ -13,7 +13,7 @@ import pytest
 from autofuse.errors import ArgumentError
 
 STUDY = Path(__file__).resolve().parents[2] / "experiments" / "common"
-MODULES = ("interleaved", "journal", "settings", "standings")
+MODULES = ("children", "interleaved", "journal", "settings", "standings")
 
 
 def rounds(us: float, noise: float, seed: int) -> list[list[list[float]]]:
@@ -181,3 +181,20 @@ def test_what_is_wrong_with_parameters_is_named(
 def test_a_file_that_is_not_there_is_named(study: dict[str, ModuleType], tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"nowhere\.toml: cannot be read"):
         study["settings"].read(tmp_path / "nowhere.toml", Form)
+
+
+@pytest.mark.parametrize(
+    ("body", "limit_s", "error", "said"),
+    [
+        ("def wrong():\n    raise ValueError('no')\nwrong()", 60.0, "exit code 1: ValueError: no", "in wrong"),
+        ("def long():\n    time.sleep(60)\nlong()", 1.0, "stopped after 1 s", "in long"),
+    ],
+)
+def test_a_child_that_failed_says_where(
+    study: dict[str, ModuleType], tmp_path: Path, body: str, limit_s: float, error: str, said: str
+) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(f"import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR1)\n{body}\n")
+    outcome = study["children"].in_child(script, {}, limit_s)
+    assert (outcome["status"], outcome["error"]) == ("failed", error)
+    assert any(said in line for line in outcome["traceback"])
