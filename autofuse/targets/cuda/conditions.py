@@ -49,7 +49,7 @@ def conditions(pci_bus_id: str) -> Conditions | str:
             return _asked(nvml, nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id))
         finally:
             nvml.nvmlShutdown()
-    except nvml.NVMLError as failure:
+    except (nvml.NVMLError, AttributeError) as failure:  # an older or newer binding may lack a function
         return f"unknown: NVML: {failure}"
 
 

@@ -73,7 +73,7 @@ class CupyDriver:
             return list(pool.map(self._loaded, codes))
 
     def _loaded(self, code: CudaCode) -> CupyFunction | ProductFunction:
-        with self._cupy.cuda.Device(self._device):  # of this thread
+        with self._cupy.cuda.Device(self._device), self._told():  # of this thread
             if code.library is None:
                 return CupyFunction(LoadedKernel(code.kernel))
             return product_function(self._products, code.library, code.kernel.parameters, self._current)
@@ -95,17 +95,30 @@ class CupyDriver:
 
     @contextmanager
     def entered(self) -> Generator[None]:
+        with self._cupy.cuda.Device(self._device), self._told():
+            self._require_context()
+            self._require_no_capture()
+            yield
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """Have errors of CUDA said by ours."""
         cuda = self._cupy.cuda
-        with cuda.Device(self._device):
-            try:
-                self._require_no_capture()
-                yield
-            except cuda.memory.OutOfMemoryError as error:
-                raise NotEnoughMemoryError(
-                    f"{self.gpu.name}: {error}; free device arrays, or use smaller ones"
-                ) from error
-            except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-                raise self._failure(error) from error
+        try:
+            yield
+        except cuda.memory.OutOfMemoryError as error:
+            raise NotEnoughMemoryError(f"{self.gpu.name}: {error}; free device arrays, or use smaller ones") from error
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise self._failure(error) from error
+
+    def _require_context(self) -> None:
+        """Have the device's context be this thread's, which calls of the driver need: graphs, by cuda-bindings.
+
+        A thread gets it by its first call of the runtime that needs one, and choosing the device is none if it is
+        chosen already.
+        """
+        if not self._cupy.cuda.driver.ctxGetCurrent():
+            self._cupy.cuda.runtime.memGetInfo()
 
     def _failure(self, error: Any) -> BackendError:
         """What an error of CUDA means: that something failed, or that nothing more will work."""
@@ -200,16 +213,13 @@ class CupyDriver:
             self._cupy.cuda.runtime.memcpyAsync(target, source, nbytes, kind, stream)
 
     def wait(self) -> None:
-        cuda = self._cupy.cuda
-        try:
-            cuda.get_current_stream().synchronize()
-        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            raise self._failure(error) from error
+        with self._told():
+            self._cupy.cuda.get_current_stream().synchronize()
 
     def clock(self) -> int:
         """By events, which the device stamps: what the host needs to hear of the last one does not count."""
         cuda = self._cupy.cuda
-        with cuda.Device(self._device):
+        with cuda.Device(self._device), self._told():
             now = cuda.Event()
             now.record()
             self.wait()

@@ -142,7 +142,14 @@ class CudaGraph:
             driver.cuStreamDestroy(stream)
 
     def _asked(self, name: str, *arguments: Any) -> Any:
-        status, *made = getattr(self._driver, name)(*arguments)
+        try:
+            status, *made = getattr(self._driver, name)(*arguments)
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:  # of the bindings themselves: no driver, no such function
+            raise BackendError(f"{name} failed: {type(error).__name__}: {error}") from error
         if int(status):
             raise BackendError(f"{name} failed: {getattr(status, 'name', status)}")
         return made[0] if made else None

@@ -27,7 +27,7 @@ DEFAULT_SHARED_BYTES = 48 * 1024
 """What a block may have without asking."""
 MOST_PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every device with clusters has room for."""
-_NON_PORTABLE_CLUSTERS = 13
+_NON_PORTABLE_CLUSTERS = 14
 """CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED of the driver's interface."""
 
 

@@ -154,7 +154,7 @@ def _header_folders() -> tuple[str, ...]:
     folders = [Path("/usr/local/cuda/include")]
     try:
         found = import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
-    except ImportError:
+    except (ImportError, AttributeError):  # none, or one of before it looked for headers
         found = None
     if found:
         folders.insert(0, Path(found))
