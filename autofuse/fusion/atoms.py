@@ -3,9 +3,11 @@
 A view, an iota or a splat constant belongs to whoever reads it: every kernel that needs one has it, and no kernel
 writes one (unless it is an output of the graph). An elementwise node joins the atom of its readers if that is one atom
 and its last node needs each element at one index: then nothing is ever recomputed (`y + y[::-1]` computes y elsewhere).
-Everything else is an atom of its own. Nodes that a user's rules force together are one atom, and no node of a rule
-joins an atom by itself: so the space of every policy keeps the rules. Nor is contracted what a user's legality refuses,
-and an atom whose code would take long to generate falls into parts that follow one another.
+But an atom does not end in a conversion to a wider type: what that reads is fewer bytes for a kernel to write, and
+bf16 or f16 is what matrix units multiply. Everything else is an atom of its own. Nodes that a user's rules force
+together are one atom, and no node of a rule joins an atom by itself: so the space of every policy keeps the rules. Nor
+is contracted what a user's legality refuses, and an atom whose code would take long to generate falls into parts that
+follow one another.
 """
 
 from __future__ import annotations
@@ -298,6 +300,12 @@ class AtomGraph:
         """Whether nothing can join a node's atom."""
         return is_opaque(node) or any(together.alone and node in together.nodes for together in self.control.together)
 
+    def _only_widens(self, node: Node) -> bool:
+        """Whether a kernel would rather write what `node` reads: the same numbers in fewer bytes."""
+        if node.op != "convert" or node.output in self.returned:
+            return False
+        return node.inputs[0].type.dtype.itemsize < node.output.type.dtype.itemsize
+
     def _read_at(self, node: Node, place: Mapping[Node, _Place]) -> set[_Place]:
         """Where the readers of `node` need its elements; empty if one of them reads some more than once."""
         found: set[_Place] = set()
@@ -311,9 +319,11 @@ class AtomGraph:
                     todo.append((user.output, (_described(user), *path)))
                 elif user in self._free or not _reads_once(user, value) or self._is_closed(user):
                     return set()
-                else:
+                elif place[user][0] is not user or not self._only_widens(user):
                     last, way = place[user]
                     found.update((last, (*way, *entry, *path)) for entry in _entries(user, value))
+                else:
+                    return set()
         return found
 
     def _makes(self, atom: FusionAtom, value: Value) -> bool:

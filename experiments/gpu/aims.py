@@ -54,9 +54,10 @@ def _layer_norm(x: Any) -> Any:
 
 
 def _gelu(x: Any) -> Any:
-    one = x.dtype.type(1)
-    inner = x.dtype.type(0.797885) * (x + x.dtype.type(0.044715) * x * x * x)
-    return x.dtype.type(0.5) * x * (one + np.tanh(inner))
+    """In f32 inside, as frameworks compute it for bf16."""
+    wide = x.astype(np.float32)
+    inner = np.float32(0.797885) * (wide + np.float32(0.044715) * wide * wide * wide)
+    return (np.float32(0.5) * wide * (np.float32(1) + np.tanh(inner))).astype(_dtype("bf16"))
 
 
 def _adam(*parts: Any) -> Any:
@@ -77,7 +78,7 @@ def _attention(q: Any, k: Any, v: Any) -> Any:
 
 
 def _mlp(x: Any, up: Any, down: Any) -> Any:
-    return _gelu(x @ up) @ down
+    return (_gelu(x @ up) @ down).astype(x.dtype)
 
 
 AIMS: dict[str, Aim] = {

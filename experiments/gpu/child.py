@@ -241,6 +241,7 @@ STEPS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "plan": plan,
     "counted": kernelsteps.counted,
     "aim": kernelsteps.aim,
+    "aim-tuned": kernelsteps.aim_tuned,
     "tune": kernelsteps.tune,
     "race": kernelsteps.race,
     "profile": kernelsteps.profile,

@@ -36,7 +36,7 @@ _LEAST_S = 10.0
 """Nothing begins with less time left."""
 _PEER_S = 60.0
 """At most for one peer's time of one program, most of it compiling, unless its share is more: others have it too."""
-_BUDGETED = frozenset(("calibrate", "tune"))
+_BUDGETED = frozenset(("calibrate", "tune", "aim-tuned"))
 """Steps that are told how long they may take: half of what they have, since compiling and races come on top."""
 
 

@@ -90,6 +90,13 @@ def _aims(plan: Plan, _: Journal) -> list[Record]:
     return [{"step": "aim", "program": name, "size": plan.size} for name in AIMS if not plan.programs]
 
 
+def _missed(plan: Plan, journal: Journal) -> list[Record]:
+    """What analytical plans do not reach, by how far they miss it."""
+    records = {r["program"]: r for r in journal.records if r.get("step") == "aim" and r["status"] == "ok"}
+    over = {name: r["us"] / r["aim_us"] for name, r in records.items() if r["us"] > r["aim_us"]}
+    return [{"step": "aim-tuned", "program": name, "size": plan.size} for name in sorted(over, key=over.__getitem__)]
+
+
 def _programs(plan: Plan, _: Journal) -> list[Record]:
     others = (program.name for program in discover() if program.name not in FIRST)
     names = chosen(plan, [*FIRST, *others])
@@ -128,10 +135,11 @@ def misjudged(journal: Journal) -> Iterator[tuple[float, str, str]]:
 SECTIONS = (
     Section("environment and calibration", 0.08, _environment),
     Section("correctness of every form", 0.17, _correct, untimed=True),
-    Section("kernels beside their counts", 0.15, _counted),
+    Section("kernels beside their counts", 0.10, _counted),
     Section("aims", 0.10, _aims),
+    Section("missed aims, tuned", 0.10, _missed),
     Section("programs and peers", 0.25, _programs),
-    Section("schedule records", 0.15, _tuned),
+    Section("schedule records", 0.10, _tuned),
     Section("graphs and streams", 0.05, _raced),
     Section("the worst kernels", 0.05, _worst),
 )

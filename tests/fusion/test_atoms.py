@@ -5,6 +5,7 @@ import pytest
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.digest import subgraph_digest
+from autofuse.ir.dtypes import BF16, F32
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.sketches import Sketch, attention_graph, layers_graph, softmax_graph
 
@@ -76,6 +77,22 @@ def test_nothing_joins_a_dot(sketch):
     x, w = sketch.arg("f32[8,4]"), sketch.arg("f32[4,2]", "w")
     product = sketch.dot(sketch.op("exp", x, name="a"), w, "product")
     assert names(atoms_of(sketch, sketch.op("tanh", product, name="b"))) == [["a"], ["product"], ["b"]]
+
+
+def test_an_atom_does_not_end_where_its_value_becomes_wider(sketch):
+    half = sketch.op("convert", sketch.op("exp", sketch.arg("f32[8,8]"), name="e"), dtype=BF16, name="half")
+    right = sketch.op("convert", sketch.arg("bf16[8,8]", "w"), dtype=F32, name="right")
+    product = sketch.dot(sketch.op("convert", half, dtype=F32, name="wide"), right, "product")
+    graph = atoms_of(sketch, product)
+    assert names(graph) == [["e", "half"], ["right"], ["wide"], ["product"]]
+    assert written_names(graph)[0] == ["half"]
+
+
+def test_a_value_that_becomes_wider_before_a_reduction_or_a_result_joins(sketch):
+    half = sketch.op("convert", sketch.op("exp", sketch.arg("f32[8]"), name="e"), dtype=BF16, name="half")
+    wide = sketch.op("convert", half, dtype=F32, name="wide")
+    assert names(atoms_of(sketch, wide)) == [["e", "half", "wide"]]
+    assert names(atoms_of(sketch, sketch.reduce(wide, 0, name="total"))) == [["e", "half", "wide", "total"]]
 
 
 def test_a_value_behind_a_transpose_joins(sketch):
