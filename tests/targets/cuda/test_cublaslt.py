@@ -312,3 +312,16 @@ def test_its_calls_are_not_joined_with_other_launches() -> None:
         assert len(executable.starts) == launches
         for found, right in zip(executable.run(args), af.interpret(document.graph, *args), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("failure", [ImportError, AttributeError, RuntimeError])
+def test_bindings_that_cannot_be_imported_are_none(monkeypatch: pytest.MonkeyPatch, failure: type[Exception]) -> None:
+    def broken(_name: str) -> None:
+        raise failure
+
+    monkeypatch.setattr(cublaslt, "import_module", broken)
+    cublaslt.bindings.cache_clear()
+    try:
+        assert cublaslt.bindings() is None
+    finally:
+        cublaslt.bindings.cache_clear()
