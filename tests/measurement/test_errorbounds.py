@@ -1,5 +1,6 @@
 """Bounds carried through graphs: right answers pass, small mistakes do not, cancellation is known for what it is."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -136,6 +137,67 @@ def test_a_logarithm_beside_zero_may_be_anything():
     centred = x - x.mean(-1, keepdims=True, dtype=np.float64).astype(np.float32)
     _, _, bound = judged(lambda x: np.log(np.abs(x.sum(-1))), centred)
     assert np.isinf(bound).any()
+
+
+def masked_attention(q, k, v, seen):
+    """With weights of 16 bits, of scores of 32."""
+    scores = q.astype(np.float32) @ k.astype(np.float32).T * np.float32(0.125)
+    return softmax(np.where(seen, scores, np.float32(-np.inf))).astype(q.dtype) @ v
+
+
+def rescaled_attention(q, k, v, seen, keys=slice(None)):
+    """The same with weights that are rounded before they are divided by their sum, of some of the keys."""
+    wide_q, wide_k, wide_v = (x.astype(np.float32) for x in (q, k, v))
+    scores = wide_q @ wide_k.T * np.float32(0.125)
+    grown = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True)), np.float32(0))
+    sums = grown[:, keys].astype(q.dtype).astype(np.float32) @ wide_v[keys]
+    return sums / grown[:, keys].sum(-1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def attended():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((600, 64)).astype(ml_dtypes.bfloat16) for _ in range(3))
+    arguments = q, k, v, rng.random((600, 600)) > 0.3
+    graph = af.trace(masked_attention, *arguments)
+    return arguments, af.interpret(graph, *arguments)[0], bounds_of(graph, arguments)[0]
+
+
+def test_weights_of_16_bits_may_be_rounded_elsewhere(attended):
+    """In all of 38,400 elements; the root of the sum of squares alone would refuse some of them."""
+    arguments, right, bound = attended
+    check("attention", rescaled_attention(*arguments), right, bound)
+    with pytest.raises(WrongAnswerError):
+        check("attention", rescaled_attention(*arguments), right, bound / np.float32(3))
+
+
+def test_a_dropped_key_a_stale_value_and_a_wrong_bit_of_a_mask_are_found_among_600_keys(attended):
+    (q, k, v, seen), right, bound = attended
+    stale, flipped = v.copy(), seen.copy()
+    stale[300] = v[299]
+    flipped[5, 300] ^= True
+    wrong = (
+        rescaled_attention(q, k, v, seen, np.delete(np.arange(600), 300)),
+        rescaled_attention(q, k, stale, seen),
+        rescaled_attention(q, k, v, flipped),
+    )
+    for found in wrong:
+        with pytest.raises(WrongAnswerError):
+            check("attention", found, right, bound)
+
+
+def test_single_roundings_do_not_grow_from_product_to_product():
+    """Twelve products of 16 bits: what a rounding did in an earlier one is one of many errors in the next."""
+    weights = [normal(64, 64, dtype=np.float16) / np.float16(8) for _ in range(12)]
+
+    def chain(x):
+        for w in weights:
+            x = x @ w
+        return x
+
+    found, right, bound = judged(chain, normal(16, 64, dtype=np.float16))
+    check("chain", found, right, bound)
+    assert np.median(bound / np.abs(right)) < 0.05
 
 
 @pytest.mark.slow

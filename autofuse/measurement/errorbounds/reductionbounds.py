@@ -1,32 +1,30 @@
-"""Bounds through reductions: of axes, windows, running ones, products, sorts."""
+"""Bounds through reductions of axes, windows and running ones, and through sorts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
-from autofuse.ir.oprecord import Role, is_fast
+from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup, role_of
-from autofuse.ir.types import TensorType
-from autofuse.lower.summing import sum_block
-from autofuse.measurement.errorbounds.approximations import by_tf32, flipped
 from autofuse.measurement.errorbounds.callbounds import spread_of_runs
 from autofuse.measurement.errorbounds.roundings import (
     BLOCK,
     Array,
     Bound,
     anything,
-    finite,
+    filled,
+    made_smaller,
     magnitude,
     precision,
     relative,
     sum_rounding,
     summed,
-    underflow,
+    unless_too_large,
 )
 
 
@@ -39,7 +37,9 @@ def reduction(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], re
             sizes = _sizes(node, x, dtype)
             carried = None if bound is None else _combined(node, bound, "add")
             rounding = sum_rounding(dtype, terms, terms, sizes, result)
-            return summed(carried, _unless_too_large(rounding, sizes, lambda: _sizes(node, _reduced(x, dtype), dtype)))
+            return summed(
+                carried, unless_too_large(rounding, sizes, lambda: _sizes(node, made_smaller(x, dtype), dtype))
+            )
         case "multiply" if dtype.is_float:
             rounding = np.where(_leaves_range(node, x, dtype), np.inf, relative(result, dtype, float(terms)))
             if bound is None:
@@ -55,21 +55,6 @@ def reduction(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], re
 
 def _unless_exact(bound: Array) -> Array:
     return np.where(bound > 0, np.inf, 0).astype(bound.dtype)
-
-
-def _unless_too_large(rounding: Array, sizes: Array, reduced: Callable[[], Array]) -> Array:
-    """The bound of a sum; anything where its terms together are so large that an order of adding them may overflow.
-
-    `reduced`: the sizes where all terms are smaller, to tell that from terms that are infinite.
-    """
-    if np.isfinite(sizes).all():
-        return rounding
-    return np.where(~np.isfinite(sizes) & np.isfinite(reduced()), np.inf, rounding).astype(rounding.dtype)
-
-
-def _reduced(values: Array, dtype: DType) -> Array:
-    """Values so much smaller that sums of any number of products of two of them are finite; infinities and NaN stay."""
-    return values.astype(precision(dtype), copy=False) * precision(dtype)(2.0**-600 if dtype.bits > 32 else 2.0**-96)
 
 
 def _leaves_range(node: Node, x: Array, dtype: DType) -> Array:
@@ -118,79 +103,6 @@ def position(node: Node, operands: Sequence[Array], bounds: Sequence[Bound]) -> 
     return np.where((within > 1) & np.any(bound > 0, axis=axis), np.inf, 0.0)
 
 
-def product(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], result: Array) -> Bound:
-    """`dot_general` and `convolution`: errors of factors as independent of one another."""
-    dtype, evaluate = node.output.type.dtype, lookup(node.op).evaluate
-
-    def multiplied(left: Array, right: Array) -> Array:
-        return evaluate([left, right], node.attrs, ())[0]
-
-    unsure = _unsure(bounds, operands, multiplied, lambda bound: np.isinf(bound) if dtype.is_float else bound > 0)
-    if not dtype.is_float:
-        return unsure
-    sizes = [magnitude(operand, dtype) for operand in operands]
-    depth = _depth(node, operands)
-    chain = min(depth, 2 * sum_block(depth)) + depth / sum_block(depth)
-    summed_sizes = multiplied(*sizes)
-    terms = depth if all(bound is None for bound in bounds) else max(depth, 2)  # products of other factors round anew
-    rounding = sum_rounding(dtype, terms, chain, summed_sizes, result) + precision(dtype)(underflow(dtype, depth))
-    rounding = _unless_too_large(rounding, summed_sizes, lambda: multiplied(*(_reduced(size, dtype) for size in sizes)))
-    if is_fast(node.attrs):
-        rounding = rounding + by_tf32(operands, multiplied, result)
-        bounds = [flipped(factor, bound) for factor, bound in zip(operands, bounds, strict=True)]
-    return summed(rounding, _carried_by_factors([finite(size) for size in sizes], bounds, multiplied, dtype), unsure)
-
-
-def _unsure(
-    bounds: Sequence[Bound],
-    operands: Sequence[Array],
-    multiplied: Callable[[Array, Array], Array],
-    chosen: Callable[[Array], Array],
-) -> Bound:
-    """Anything where an element that is chosen by its bound is a factor; None where there is none."""
-    marks = [None if bound is None else chosen(bound).astype(np.float32) for bound in bounds]
-    if not any(mark is not None and mark.any() for mark in marks):
-        return None
-    filled = [np.zeros(x.shape, np.float32) if mark is None else mark for mark, x in zip(marks, operands, strict=True)]
-    left, right = (np.ones(x.shape, np.float32) for x in operands)
-    found = multiplied(filled[0], right) + multiplied(left, filled[1])
-    return np.where(found > 0, np.float32(np.inf), np.float32(0))
-
-
-def _carried_by_factors(
-    sizes: Sequence[Array], bounds: Sequence[Bound], multiplied: Callable[[Array, Array], Array], dtype: DType
-) -> Bound:
-    """What the errors of factors do, as if independent: the root of a sum of squares. `sizes`: finite."""
-    kind = precision(dtype)
-    known = [None if bound is None else finite(bound) for bound in bounds]
-    scale = max(_peak(bound) for bound in known)
-    if not scale:
-        return None
-    reached = [size if bound is None else size + bound for size, bound in zip(sizes, known, strict=True)]
-    largest = [_peak(size) or 1.0 for size in reached]
-    squares: Bound = None
-    for number, bound in enumerate(known):
-        if bound is None:
-            continue
-        other = 1 - number
-        pair = [np.square(bound / scale), np.square(reached[other] / largest[other])]
-        part = multiplied(pair[number], pair[other]) * kind(largest[other]) ** 2
-        squares = part if squares is None else squares + part
-    assert squares is not None
-    return np.sqrt(squares) * kind(scale)
-
-
-def _peak(values: Bound) -> float:
-    return 0.0 if values is None else float(np.max(values, initial=0.0))
-
-
-def _depth(node: Node, operands: Sequence[Array]) -> int:
-    left, right = (operand.shape for operand in operands)
-    if role_of(node) is Role.DOT:
-        return math.prod(left[axis] for axis in node.attrs["lhs_contracting_dimensions"])
-    return math.prod(right) // max(right[node.attrs["kernel_output_feature_dimension"]], 1)
-
-
 def sort(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], results: Sequence[Array]) -> tuple[Bound, ...]:
     """Sorted keys are off by no more than the worst of them; what moves with a key in reach of the next may be any."""
     axis, keys = node.attrs["dimension"], bounds[0]
@@ -220,16 +132,9 @@ def _among_equals(results: Sequence[Array], axis: int) -> list[Bound]:
 
 def _carried(node: Node, operands: Sequence[Array], bounds: Sequence[Bound]) -> tuple[Bound, ...]:
     """The bounds in the order of the keys."""
-    given = [operands[0], *(_filled(bound, value.type) for bound, value in zip(bounds, node.inputs, strict=True))]
+    given = [
+        operands[0],
+        *(filled(b, value.type.shape, value.type.dtype) for b, value in zip(bounds, node.inputs, strict=True)),
+    ]
     found = lookup(node.op).evaluate(given, node.attrs, ())[1:]
     return tuple(None if bound is None else moved for bound, moved in zip(bounds, found, strict=True))
-
-
-def _filled(bound: Bound, type_: TensorType) -> Array:
-    return filled(bound, type_.shape, type_.dtype)
-
-
-def filled(bound: Bound, shape: Sequence[int], dtype: DType) -> Array:
-    """The bound as an array, in the precision of its dtype."""
-    kind = precision(dtype)
-    return np.zeros(shape, kind) if bound is None else bound.astype(kind, copy=False)

@@ -12,6 +12,7 @@ epsilon. A bound is 16 such deviations, and never more than the worst case of bo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -85,6 +86,21 @@ def sum_rounding(dtype: DType, terms: int, chain: float, sizes: Array, result: A
     return rounding if dtype.bits > 16 else rounding + relative(result, dtype, 1.0)
 
 
+def unless_too_large(rounding: Array, sizes: Array, reduced: Callable[[], Array]) -> Array:
+    """The bound of a sum; anything where its terms together are so large that an order of adding them may overflow.
+
+    `reduced`: the sizes where all terms are smaller, to tell that from terms that are infinite.
+    """
+    if np.isfinite(sizes).all():
+        return rounding
+    return np.where(~np.isfinite(sizes) & np.isfinite(reduced()), np.inf, rounding).astype(rounding.dtype)
+
+
+def made_smaller(values: Array, dtype: DType) -> Array:
+    """Values so much smaller that sums of any number of products of two of them are finite; infinities and NaN stay."""
+    return values.astype(precision(dtype), copy=False) * precision(dtype)(2.0**-600 if dtype.bits > 32 else 2.0**-96)
+
+
 def summed(*bounds: Bound) -> Bound:
     """Errors that add up."""
     known = [bound for bound in bounds if bound is not None]
@@ -141,3 +157,9 @@ def shifted(values: Array, bound: Array, sign: int) -> Array:
 def anything(bound: Array) -> Array:
     """Infinity in place of NaN."""
     return np.where(np.isnan(bound), np.inf, bound).astype(bound.dtype) if np.isnan(bound).any() else bound
+
+
+def filled(bound: Bound, shape: Sequence[int], dtype: DType) -> Array:
+    """The bound as an array, in the precision of its dtype."""
+    kind = precision(dtype)
+    return np.zeros(shape, kind) if bound is None else bound.astype(kind, copy=False)

@@ -11,11 +11,20 @@ from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, lookup, role_of
-from autofuse.measurement.errorbounds import callbounds, elementwisebounds, reductionbounds
-from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, distance, precision, summed
+from autofuse.measurement.errorbounds import callbounds, elementwisebounds, productbounds, reductionbounds
+from autofuse.measurement.errorbounds.roundings import (
+    Array,
+    Bound,
+    anything,
+    distance,
+    filled,
+    precision,
+    relative,
+    summed,
+)
 
-Known = tuple[Array, Bound]
-"""A value and its bound."""
+Known = tuple[Array, Bound, Bound]
+"""A value, its bound, and what of that is of single roundings, where those to 16 bits are among them."""
 
 
 def bounds_of(graph: Graph, arrays: Sequence[Array]) -> tuple[Bound, ...]:
@@ -25,7 +34,7 @@ def bounds_of(graph: Graph, arrays: Sequence[Array]) -> tuple[Bound, ...]:
     interpreter, and twice the memory.
     """
     with np.errstate(all="ignore"):
-        return tuple(bound for _, bound in _walk(graph, [(array, None) for array in arrays], ()))
+        return tuple(bound for _, bound, _ in _walk(graph, [(array, None, None) for array in arrays], ()))
 
 
 def _walk(graph: Graph, inputs: Sequence[Known], captured: Sequence[Known]) -> list[Known]:
@@ -45,12 +54,36 @@ def _node(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
         return through_regions(node, known)
     operands = [known[value][0] for value in node.inputs]
     bounds = [known[value][1] for value in node.inputs]
+    singles = [known[value][2] for value in node.inputs]
     results = evaluate_node(node, {value: known[value][0] for value in node.inputs})
-    return list(zip(results, _bounds(node, operands, bounds, results), strict=True))
+    found = _bounds(node, operands, bounds, singles, results)
+    return list(zip(results, found, _singles(node, operands, singles, results, found), strict=True))
+
+
+def _singles(
+    node: Node, operands: Sequence[Array], singles: Sequence[Bound], results: Sequence[Array], totals: Sequence[Bound]
+) -> tuple[Bound, ...]:
+    """What of the bounds of results is of single roundings: their own, and those of operands. Sums of many are not."""
+    kinds = [value.type.dtype for value in node.outputs]
+    if all(single is None for single in singles) and not any(kind.is_float and kind.bits == 16 for kind in kinds):
+        return (None,) * len(kinds)
+    match role_of(node):
+        case Role.DOT | Role.CONVOLUTION:
+            return (relative(results[0], kinds[0], 1.0) if kinds[0].is_float and kinds[0].bits == 16 else None,)
+        case Role.CALL:
+            return tuple(totals)
+        case _:
+            found = _bounds(node, operands, singles, singles, results)
+    pairs = zip(found, totals, strict=True)
+    return tuple(None if one is None or most is None else np.minimum(one, most) for one, most in pairs)
 
 
 def _bounds(
-    node: Node, operands: Sequence[Array], bounds: Sequence[Bound], results: Sequence[Array]
+    node: Node,
+    operands: Sequence[Array],
+    bounds: Sequence[Bound],
+    singles: Sequence[Bound],
+    results: Sequence[Array],
 ) -> tuple[Bound, ...]:
     match role_of(node):
         case Role.ELEMENTWISE:
@@ -60,7 +93,7 @@ def _bounds(
         case Role.ARG_REDUCE:
             return (reductionbounds.position(node, operands, bounds),)
         case Role.DOT | Role.CONVOLUTION:
-            return (reductionbounds.product(node, operands, bounds, results[0]),)
+            return (productbounds.product(node, operands, bounds, singles, results[0]),)
         case Role.SORT:
             return reductionbounds.sort(node, operands, bounds, results)
         case Role.SCATTER:
@@ -81,8 +114,7 @@ def _moved(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], resul
     if all(bound is None for bound in bounds[:count]):
         return None
     data = [
-        reductionbounds.filled(bound, operand.shape, dtype)
-        for operand, bound in zip(operands[:count], bounds[:count], strict=True)
+        filled(bound, operand.shape, dtype) for operand, bound in zip(operands[:count], bounds[:count], strict=True)
     ]
     return lookup(node.op).evaluate([*data, *operands[count:]], node.attrs, ())[0]
 
@@ -95,9 +127,9 @@ def _scattered(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], r
     if bounds[0] is not None or bounds[2] is not None:
         combiner = "set" if node.attrs["combiner"] == "set" else "add"
         given = [
-            reductionbounds.filled(bounds[0], x.shape, dtype),
+            filled(bounds[0], x.shape, dtype),
             indices,
-            reductionbounds.filled(bounds[2], updates.shape, dtype),
+            filled(bounds[2], updates.shape, dtype),
         ]
         carried = lookup(node.op).evaluate(given, {**node.attrs, "combiner": combiner}, ())[0]
         if node.attrs["combiner"] == "multiply":
@@ -110,10 +142,10 @@ def _while(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
     state = [known[value] for value in node.inputs]
     outer = [[known[value] for value in region.captures] for region in node.regions]
     while True:
-        ((goes_on, unsure),) = _walk(condition, state, outer[0])
+        ((goes_on, unsure, _),) = _walk(condition, state, outer[0])
         if unsure is not None and bool(np.any(unsure > 0)):
-            exact = evaluate_node(node, {value: array for value, (array, _) in known.items()})
-            return [(array, np.full(array.shape, np.inf)) for array in exact]
+            exact = evaluate_node(node, {value: array for value, (array, _, _) in known.items()})
+            return [(array, np.full(array.shape, np.inf), None) for array in exact]
         if not goes_on:
             return state
         state = _walk(body, state, outer[1])
@@ -126,32 +158,40 @@ def _scan(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
     state, sequences = [known[value] for value in node.inputs[:count]], [known[value] for value in node.inputs[count:]]
     stacked: dict[int, list[Known]] = {}
     for i in range(length)[:: -1 if node.attrs["reverse"] else 1]:
-        rows = [(array[i, ...], None if bound is None else bound[i, ...]) for array, bound in sequences]
+        rows = [(array[i, ...], _row(bound, i), _row(single, i)) for array, bound, single in sequences]
         found = _walk(body, [*state, *rows], captured)
         state, stacked[i] = found[:count], found[count:]
     columns = zip(*(stacked[i] for i in range(length)), strict=True)
     return [*state, *map(_stacked, columns)]
 
 
+def _row(bound: Bound, i: int) -> Bound:
+    return None if bound is None else bound[i, ...]
+
+
 def _stacked(rows: Sequence[Known]) -> Known:
-    arrays = [array for array, _ in rows]
-    if all(bound is None for _, bound in rows):
-        return np.stack(arrays), None
+    arrays, bounds, singles = zip(*rows, strict=True)
     dtype = dtypes.from_numpy(arrays[0].dtype)
-    return np.stack(arrays), np.stack([reductionbounds.filled(bound, array.shape, dtype) for array, bound in rows])
+
+    def all_of(parts: Sequence[Bound]) -> Bound:
+        if all(part is None for part in parts):
+            return None
+        return np.stack([filled(part, arrays[0].shape, dtype) for part in parts])
+
+    return np.stack(arrays), all_of(bounds), all_of(singles)
 
 
 def _if(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:
-    pred, unsure = known[node.inputs[0]]
+    pred, unsure, _ = known[node.inputs[0]]
     taken, left = node.regions if pred else reversed(node.regions)
     chosen = _walk(taken, (), [known[value] for value in taken.captures])
     if unsure is None or not np.any(unsure > 0):
         return chosen
     other = _walk(left, (), [known[value] for value in left.captures])
     found: list[Known] = []
-    for (here, bound), (there, beside), value in zip(chosen, other, node.outputs, strict=True):
+    for (here, bound, single), (there, beside, _), value in zip(chosen, other, node.outputs, strict=True):
         apart = summed(distance(here, there, value.type.dtype), bound, beside)
-        found.append((here, None if apart is None else anything(apart)))
+        found.append((here, None if apart is None else anything(apart), single))
     return found
 
 
