@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 from collections.abc import Mapping
 from importlib import import_module
@@ -97,9 +96,10 @@ class CudaBackend:
     def diagnosis(self, *, ask_driver: bool) -> Findings:
         from autofuse.targets.base import Findings
         from autofuse.targets.cuda import nvrtc
+        from autofuse.targets.cuda.launch import driver_library
 
         facts: dict[str, Any] = {
-            "driver": ctypes.util.find_library("cuda"),
+            "driver": driver_library(),
             "nvrtc": ".".join(map(str, nvrtc.version())) if nvrtc.is_available() else None,
         }
         facts |= _devices() if ask_driver else {}

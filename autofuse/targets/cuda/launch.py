@@ -49,13 +49,19 @@ def gpu_problem() -> str | None:
     return None if count else "CUDA finds no GPU: there is no device"
 
 
+def driver_library() -> str | None:
+    """The driver's library if it can be loaded, from wherever the system finds it."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return None
+    return name
+
+
 def _has_driver() -> bool:
     """A quick look, so that machines without a GPU need not import CuPy to know."""
-    try:
-        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:
-        return False
-    return True
+    return driver_library() is not None
 
 
 def cupy_with_gpu() -> Any:
