@@ -20,7 +20,7 @@ from typing import Any
 
 import kernelsteps
 import numpy as np
-from device import POLICY, Task, error_of, host, leaves, there
+from device import ALONE, POLICY, Task, callers_clock, error_of, host, leaves, there
 
 from autofuse.errors import BackendError
 from autofuse.measurement.timer import measure
@@ -114,7 +114,8 @@ def plan(task: Task) -> dict[str, Any]:
     error = _worst(found, _answers(unfused, task, given))
     held = there(task, given)
     target: Any = made.target
-    timing = measure(lambda: made(*held), POLICY, target.clock)
+    timing = measure(lambda: made(*held), POLICY, callers_clock(task, target))
+    on_device = measure(lambda: made(*held), ALONE, target.clock)
     profile = made.profile(*copy.deepcopy(given))
     kernels = [
         {"name": kernel.name, "kind": kernel.kind, "predicted_us": kernel.predicted_us, "us": us, "launch": list(said)}
@@ -124,6 +125,7 @@ def plan(task: Task) -> dict[str, Any]:
         "us": timing.median_us,
         "low_us": timing.low_us,
         "high_us": timing.high_us,
+        "device_us": on_device.median_us,
         "error": error,
         "reference_error": reference_error,
         "compile_s": compile_s,

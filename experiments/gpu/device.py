@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from autofuse.measurement.timer import TimingPolicy
 
 Task = Mapping[str, Any]
 POLICY = TimingPolicy(time_cap_us=500_000.0)
+"""Of calls as the host sees them: from the start of one until its results are there."""
+ALONE = TimingPolicy(time_cap_us=500_000.0, min_sample_us=0.0)
+"""Of single calls by the device's clock, which does not count what the host needs for their start."""
 
 
 def array_maker(task: Task) -> Callable[[Any], Any]:
@@ -36,6 +40,18 @@ def there(task: Task, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Copies of arguments on the device."""
     make = array_maker(task)
     return mapped(lambda part: make(part) if isinstance(part, np.ndarray) else part, given)
+
+
+def callers_clock(task: Task, target: Any) -> Callable[[], int]:
+    """The host's, when all that was started is done: what a caller waits for. Simulated devices have their own."""
+    if task["backend"] != "cuda":
+        return target.clock
+
+    def clock() -> int:
+        target.driver.wait()
+        return perf_counter_ns()
+
+    return clock
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:

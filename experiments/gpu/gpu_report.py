@@ -101,6 +101,7 @@ def _programs(latest: dict[tuple[str, str | None], Record], here: Record) -> lis
             str(len(record["kernels"])),
             f"{error:.1e}{wrong}",
             f"{record['us']:.1f} ({record['low_us']:.1f} to {record['high_us']:.1f})",
+            f"{record['device_us']:.1f}",
             f"{record['predicted_us']:.1f}",
             f"{floor_us:.1f}",
         ]
@@ -114,14 +115,15 @@ def _programs(latest: dict[tuple[str, str | None], Record], here: Record) -> lis
         rows.append(f"| `{name}` | {' | '.join(cells)} |")
     means = [f"{geometric_mean(over[peer]):.2f} ({len(over[peer])})" if over[peer] else "-" for peer in PEERS]
     return [
-        "Arguments and results on the device, one call in microseconds, median and its 95 % interval. Error: norm of "
+        "Arguments and results on the device, one call in microseconds, median and its 95 % interval, as its "
+        "caller waits for it; device: what the device needs of that. Error: norm of "
         "the difference from the unfused plan on the device over the norm of its answer, or of that plan from NumPy at "
         "a small size, if that is larger. Floor: bytes of arguments and results at the copy's "
         "rate. Peers: their time, and how many times as long they take; products in full f32.",
         "",
-        f"| program | kernels | error | plan | predicted | floor | {' | '.join(PEERS.values())} |",
-        f"|---|{'---:|' * (5 + len(PEERS))}",
-        f"| **geometric mean** | | | | | | {' | '.join(means)} |",
+        f"| program | kernels | error | plan | device | predicted | floor | {' | '.join(PEERS.values())} |",
+        f"|---|{'---:|' * (6 + len(PEERS))}",
+        f"| **geometric mean** | | | | | | | {' | '.join(means)} |",
         *rows,
         "",
     ]

@@ -15,7 +15,9 @@ def calibration_lines(record: Record | None) -> list[str]:
     if record is None or record["status"] != "ok":
         said = "was not tried" if record is None else f"failed: {record['error']}"
         return [f"Calibration {said}. Prices are of the data sheet.", ""]
-    rates = ", ".join(f"{name} {value:.4g}" for name, value in record["facts"].items() if isinstance(value, float))
+    rates = ", ".join(
+        f"{name} {value:.4g}" for name, value in record["facts"]["rates"].items() if isinstance(value, float)
+    )
     return [f"Calibrated, kept in {record['file']}: {rates}.", ""]
 
 

@@ -74,7 +74,15 @@ def test_without_a_gpu_it_says_so(tmp_path):
 
 def plan(us, **found):
     kernel = {"name": "k", "predicted_us": 10.0, "us": us, "launch": ["1 block"]}
-    times = {"us": us, "low_us": us, "high_us": us, "error": 0.0, "predicted_us": 10.0, "moved_bytes": 4_000_000}
+    times = {
+        "us": us,
+        "low_us": us,
+        "high_us": us,
+        "device_us": 15.0,
+        "error": 0.0,
+        "predicted_us": 10.0,
+        "moved_bytes": 4_000_000,
+    }
     return {"step": "plan", "program": "f", "status": "ok", "kernels": [kernel], **times, **found}
 
 
@@ -85,7 +93,9 @@ def test_ratios_floors_and_wrong_answers_are_told(tmp_path, study):
     journal.append({"step": "jax", "program": "f", "status": "ok", "us": 30.0})
     journal.append({"step": "torch", "program": "f", "status": "failed", "error": "no GPU for torch"})
     report = study["gpu_report"].render(RUN, journal)
-    assert "| `f` | 1 | 5.0e-01 **wrong** | 20.0 (20.0 to 20.0) | 10.0 | 1.0 | - | 30.0, 1.50 | failed |" in report
+    assert (
+        "| `f` | 1 | 5.0e-01 **wrong** | 20.0 (20.0 to 20.0) | 15.0 | 10.0 | 1.0 | - | 30.0, 1.50 | failed |" in report
+    )
     assert "- torch f: no GPU for torch" in report
 
 
@@ -167,3 +177,11 @@ def test_what_misses_its_aim_is_tuned_and_judged_by_the_better_time(tmp_path, st
     assert [task["program"] for task in tasks] == ["near", "far"]
     journal.append({**tasks[0], "status": "ok", "us": 290.0, "kernels_us": 270.0, "measured": 3, "kernels": []})
     assert "| near | 278 | 280.0 | 270.0 | met | 300.0 | 900.0 |" in study["gpu_report"].render(RUN, journal)
+
+
+def test_a_calibration_says_its_rates(tmp_path, study):
+    journal = study["journal"].Journal(tmp_path / "gpu.jsonl")
+    journal.append(HERE)
+    facts = {"device": "G", "rates": {"source": "measured", "launch_us": 1.25}, "conditions": {"before": "cold"}}
+    journal.append({"step": "calibrate", "status": "ok", "facts": facts, "file": "kept.json"})
+    assert "Calibrated, kept in kept.json: launch_us 1.25." in study["gpu_report"].render(RUN, journal)

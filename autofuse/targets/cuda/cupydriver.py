@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.cost_models.compiled import CompiledFacts
@@ -24,10 +25,10 @@ from autofuse.targets.cuda.cublaslt import CublasLt
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
 from autofuse.targets.cuda.graphs import CallNode, CudaGraph, KernelNode, bindings
-from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu
+from autofuse.targets.cuda.launch import LoadedKernel, cupy_with_gpu, current_arch, loaded_functions
 from autofuse.targets.cuda.library.cupylibrary import CupyLibrary
 from autofuse.targets.cuda.library.form import Form, Given
-from autofuse.targets.cuda.machinecode import facts_of
+from autofuse.targets.cuda.machinecode import facts_of, machine_code
 from autofuse.targets.cuda.productcalls import ProductFunction, product_function
 
 LASTING = frozenset((214, 220, 700, 702, 709, 710, *range(714, 720), 721))
@@ -48,7 +49,7 @@ class CupyDriver:
         self._library = CupyLibrary(self._cupy, device)
         self._lock = Lock()
         self._read: Any = None
-        """The event of the last reading of the clock."""
+        """The event that the device's time goes on from."""
         self._now_ns = 0
         self._streams: list[_Stream] = []
         """Others than the caller's, made when they are asked for."""
@@ -217,7 +218,11 @@ class CupyDriver:
             self._cupy.cuda.get_current_stream().synchronize()
 
     def clock(self) -> int:
-        """By events, which the device stamps: what the host needs to hear of the last one does not count."""
+        """By events, which the device stamps. What the host does between them does not count, if it is short.
+
+        Neither what it needs to hear of the last one, nor what it then needs to start the next kernels: behind each
+        reading the device is kept busy for a while, and its time goes on from there.
+        """
         cuda = self._cupy.cuda
         with cuda.Device(self._device), self._told():
             now = cuda.Event()
@@ -225,9 +230,26 @@ class CupyDriver:
             self.wait()
             with self._lock:
                 if self._read is not None:  # milliseconds in f32: of the time since the last reading only
+                    self._read.synchronize()  # it may be of another stream
                     self._now_ns += max(1, round(1e6 * cuda.get_elapsed_time(self._read, now)))
-                self._read = now
+                self._delay((1,), (1,), (np.int64(_DELAY_S * self.gpu.clock_hz),))
+                self._read = cuda.Event()
+                self._read.record()
                 return self._now_ns
+
+    @cached_property
+    def _delay(self) -> Any:
+        return loaded_functions(self._cupy, machine_code(_DELAY, current_arch(), "delay").cubin, ["delay"])[0]
+
+
+_DELAY_S = 50e-6
+"""What Python needs to start several kernels."""
+_DELAY = """extern "C" __global__ void delay(long long cycles) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {
+    }
+}
+"""
 
 
 @dataclass(frozen=True, slots=True)

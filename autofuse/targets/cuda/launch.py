@@ -101,17 +101,13 @@ class LoadedKernel:
         self._workspaces: dict[str, Any] = {}
 
     def _load(self, cupy: Any) -> list[Any]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kernel.cubin"
-            path.write_bytes(self.compiled.cubin)
-            module = cupy.RawModule(path=str(path))
-            functions = [module.get_function(launch.function) for launch in self.kernel.launches]
-            for function, launch in zip(functions, self.kernel.launches, strict=True):
-                function.compile()
-                if launch.shared_bytes > DEFAULT_SHARED_BYTES:
-                    function.max_dynamic_shared_size_bytes = launch.shared_bytes
-                if launch.cluster > MOST_PORTABLE_CLUSTER:
-                    cupy.cuda.driver.funcSetAttribute(function.kernel.ptr, _NON_PORTABLE_CLUSTERS, 1)
+        names = [launch.function for launch in self.kernel.launches]
+        functions = loaded_functions(cupy, self.compiled.cubin, names)
+        for function, launch in zip(functions, self.kernel.launches, strict=True):
+            if launch.shared_bytes > DEFAULT_SHARED_BYTES:
+                function.max_dynamic_shared_size_bytes = launch.shared_bytes
+            if launch.cluster > MOST_PORTABLE_CLUSTER:
+                cupy.cuda.driver.funcSetAttribute(function.kernel.ptr, _NON_PORTABLE_CLUSTERS, 1)
         return functions
 
     def __call__(self, buffers: Mapping[str, Any]) -> None:
@@ -142,6 +138,18 @@ class LoadedKernel:
             raise ArgumentError(f"kernel {self.kernel.name} needs buffer {buffer.name}; got {', '.join(buffers)}")
         check_argument(buffer, array)
         return array
+
+
+def loaded_functions(cupy: Any, cubin: bytes, names: Sequence[str]) -> list[Any]:
+    """Functions of machine code on the current device."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        module = cupy.RawModule(path=str(path))
+        functions = [module.get_function(name) for name in names]
+        for function in functions:
+            function.compile()
+    return functions
 
 
 def arguments_of(kernel: CudaKernel, pointers: Sequence[int]) -> tuple[Any, ...]:

@@ -40,8 +40,6 @@ _DECIDES = 1.1
 """A kernel that takes little longer than at any rate does not tell the rate."""
 _LEAST_US = 0.1
 """Of a launch."""
-_SAMPLE_US = 100.0
-"""A sample is many calls: that of a launch is the time from one to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def measured_rates(target: Target, start: Rates, seconds: float, report: Report,
     gpu: Gpu = target.device
     probes = _probes(gpu)
     each_us = 0.5e6 * seconds / (len(probes) + 1)
-    policy = TimingPolicy(warmup_us=min(2000.0, each_us / 10), time_cap_us=each_us, min_sample_us=_SAMPLE_US)
+    policy = TimingPolicy(warmup_us=min(2000.0, each_us / 10), time_cap_us=each_us)
     report(0.0, "launches")
     empty = _chain("negate", 1, 1)
     us = _us(target, empty, policy, clock)
