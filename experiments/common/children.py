@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from journal import Record
+from turns import NAME, closed
 
 from autofuse.errors import AutofuseError
 
@@ -28,23 +29,26 @@ def in_child(
     limit_s: float,
     environment: Mapping[str, str] | None = None,
     python: str = sys.executable,
+    turn: int | None = None,
 ) -> Record:
     """Run `script` with a task in its own process: its outcome with status "ok", or "failed" and the reason.
 
-    With the reason comes a `traceback`. A child that is stopped says where it was, if it has told `faulthandler` to
-    answer SIGUSR1 so.
+    `turn`: the lock of a process that is timed when it is its turn (`turns.taken`), closed here. With the reason comes
+    a `traceback`. A child that is stopped says where it was, if it has told `faulthandler` to answer SIGUSR1 so.
     """
     with tempfile.TemporaryDirectory() as folder:
         job, outcome = Path(folder) / "task.json", Path(folder) / "outcome.json"
         job.write_text(json.dumps(task))
-        child = subprocess.Popen(
-            [python, str(script), str(job), str(outcome)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=environment,
-        )
+        with closed(turn):
+            child = subprocess.Popen(
+                [python, str(script), str(job), str(outcome)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                env=environment if turn is None else {**(environment or os.environ), NAME: str(turn)},
+                pass_fds=() if turn is None else (turn,),
+            )
         try:
             _, errors = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:

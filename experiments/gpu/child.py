@@ -18,17 +18,19 @@ from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
+# What studies have in common.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
 import kernelsteps
 import numpy as np
-from device import ALONE, POLICY, Task, callers_clock, error_of, host, leaves, there
+from device import ALONE, Task, callers_clock, error_of, host, leaves, there, timed
 
 from autofuse.errors import BackendError
 from autofuse.measurement.timer import measure
 from autofuse.measurement.workloads import Workload, arrays, load
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = ROOT / "experiments" / "peers", ROOT / "experiments" / "common"
-"""Folders of modules."""
+PEERS = str(ROOT / "experiments" / "peers")
 _COPIED = 1 << 30
 _KEPT = 1000
 """Lines of what pytest says of failures."""
@@ -56,7 +58,7 @@ def environment(task: Task) -> dict[str, Any]:
     import cupy
 
     source, copied = cupy.ones(_COPIED, np.uint8), cupy.empty(_COPIED, np.uint8)
-    us = measure(lambda: cupy.copyto(copied, source), POLICY, _cupy_clock(cupy)).median_us
+    us = timed(lambda: cupy.copyto(copied, source), _cupy_clock(cupy)).median_us
     return found | {"cupy": cupy.__version__, "copy_bytes_per_s": 2 * _COPIED / us * 1e6}
 
 
@@ -114,9 +116,9 @@ def plan(task: Task) -> dict[str, Any]:
     error = _worst(found, _answers(unfused, task, given))
     held = there(task, given)
     target: Any = made.target
-    timing = measure(lambda: made(*held), POLICY, callers_clock(task, target))
+    timing = timed(lambda: made(*held), callers_clock(task, target))
     on_device = measure(lambda: made(*held), ALONE, target.clock)
-    profile = made.profile(*copy.deepcopy(given))
+    profile = made.profile(*held)
     kernels = [
         {"name": kernel.name, "kind": kernel.kind, "predicted_us": kernel.predicted_us, "us": us, "launch": list(said)}
         for kernel, (_, us), said in zip(made.kernels, profile, made.remarks.values(), strict=True)
@@ -174,13 +176,14 @@ def cupy_eager(task: Task) -> dict[str, Any]:
 
     program, given = load(task["program"]), load(task["program"]).inputs(task["size"], 0)
     held = [cupy.asarray(part) if isinstance(part, np.ndarray) else part for part in copy.deepcopy(given)]
-    timing = measure(lambda: program.function(*held), POLICY, _cupy_clock(cupy))
+    timing = timed(lambda: program.function(*held), _cupy_clock(cupy))
     return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
 
 
 def jax_jit(task: Task) -> dict[str, Any]:
     """The program over jax.numpy under `jax.jit`, as for the peers; products of full f32, or TF32 if plans are fast."""
-    sys.path += map(str, PEERS)
+    sys.path.append(PEERS)
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # others want memory, too
     import jax
     import jax.numpy as jnp
     from jax_programs import REWRITES
@@ -193,13 +196,22 @@ def jax_jit(task: Task) -> dict[str, Any]:
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if task["numerics"] == "fast" else "highest")
     compiled = jax.jit(REWRITES.get(program.name) or load_over(program, jnp))
     held = jax.tree.map(jnp.array, given)
-    timing = measure(lambda: jax.block_until_ready(compiled(*held)), POLICY)
+    last: list[Any] = []
+
+    def call() -> None:
+        last[:] = [compiled(*held)]
+
+    def clock() -> int:
+        jax.block_until_ready(last)
+        return perf_counter_ns()
+
+    timing = timed(call, clock)
     return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "on": str(jax.devices()[0])}
 
 
 def torch_compiled(task: Task) -> dict[str, Any]:
     """The program under `torch.compile(mode="max-autotune")`, as for the peers; products as for `jax_jit`."""
-    sys.path += map(str, PEERS)
+    sys.path.append(PEERS)
     import torch
     from torch.utils import _pytree as pytree
     from torch_programs import PROGRAMS
@@ -217,7 +229,7 @@ def torch_compiled(task: Task) -> dict[str, Any]:
         torch.cuda.synchronize()
         return perf_counter_ns()
 
-    timing = measure(lambda: compiled(*held), POLICY, clock)
+    timing = timed(lambda: compiled(*held), clock)
     return {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
 
 

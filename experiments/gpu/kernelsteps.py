@@ -10,7 +10,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from device import POLICY, Task, array_maker, callers_clock, error_of, host, leaves, there
+from device import Task, array_maker, callers_clock, error_of, host, leaves, there, timed
+from turns import await_turn
 
 import autofuse as af
 from autofuse.api.plan import Plan
@@ -18,7 +19,6 @@ from autofuse.errors import BackendError
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import WrongAnswerError, check
 from autofuse.measurement.errorbounds import bounds_of
-from autofuse.measurement.timer import measure
 from autofuse.measurement.workloads import Workload, load
 from autofuse.search.plans.planning import one_by_one
 from autofuse.targets.cuda.executable import build_executable
@@ -60,8 +60,10 @@ def counted(task: Task) -> Outcome:
     compiled = af.compile(program.function, *copy.deepcopy(given), backend=task["backend"], **_mode(task))
     plan = Plan(one_by_one(compiled.document))  # what is launched together has no time of its own
     held = there(task, copy.deepcopy(given))
-    times = [[us for _, us in plan.profile(*held)] for _ in range(5)]
     gates = _gates_of(program.name, plan, given)
+    plan(*held)
+    await_turn()
+    times = [[us for _, us in plan.profile(*held)] for _ in range(5)]
     rows = [
         {
             "kernel": kernel.name,
@@ -157,9 +159,8 @@ def race(task: Task) -> Outcome:
     for name, executable in ways.items():
         if executable.run(arrays) is NotImplemented:
             raise BackendError("the plan takes its arguments in another form")
-        executable.run(arrays)
         clock = callers_clock(task, target)
-        found[name] = measure(lambda executable=executable: executable.run(arrays), POLICY, clock).median_us
+        found[name] = timed(lambda executable=executable: executable.run(arrays), clock).median_us
     return found
 
 
@@ -192,14 +193,16 @@ def aim(task: Task) -> Outcome:
     given = wanted.inputs(task["size"])
     make = array_maker(task)
     held = [make(x) for x in given]
-    results: dict[str, list[Any]] = {}
+    plans = {
+        policy: af.compile(wanted.function, *given, backend=task["backend"], policy=policy, **_mode(task))
+        for policy in ("unfused", "analytical")
+    }
+    results = {policy: [host(x) for x in leaves(plan(*held))] for policy, plan in plans.items()}
     times: dict[str, float] = {}
-    for policy in ("unfused", "analytical"):
-        plan = af.compile(wanted.function, *given, backend=task["backend"], policy=policy, **_mode(task))
-        results[policy] = [host(x) for x in leaves(plan(*held))]
+    for policy, plan in plans.items():
         target: Any = plan.target
-        times[policy] = measure(lambda plan=plan: plan(*held), POLICY, callers_clock(task, target)).median_us
-    profiles = [plan.profile(*held) for _ in range(7)]
+        times[policy] = timed(lambda plan=plan: plan(*held), callers_clock(task, target)).median_us
+    profiles = [plans["analytical"].profile(*held) for _ in range(7)]
     pairs = zip(results["analytical"], results["unfused"], strict=True)
     return {
         "us": times["analytical"],
@@ -218,7 +221,7 @@ def aim_tuned(task: Task) -> Outcome:
     given = wanted.inputs(task["size"])
     plan = tuned(wanted.function, given, task)
     held = [array_maker(task)(x) for x in given]
-    timing = measure(lambda: plan(*held), POLICY, callers_clock(task, plan.target))
+    timing = timed(lambda: plan(*held), callers_clock(task, plan.target))
     kernels = [
         f"{kernel.name}: {'; '.join(said)}" for kernel, said in zip(plan.kernels, plan.remarks.values(), strict=True)
     ]

@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from time import monotonic
@@ -26,6 +27,7 @@ from gpu_report import render
 from journal import Journal, Record
 from provenance import ROOT, machine, open_run
 from sections import SECTIONS, Plan, Section, time_of
+from turns import closed, taken
 
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.targets.cuda.launch import gpu_problem
@@ -36,6 +38,8 @@ _LEAST_S = 10.0
 """Nothing begins with less time left."""
 _PEER_S = 60.0
 """At most for one peer's time of one program, most of it compiling, unless its share is more: others have it too."""
+_TURN_S = 3.0
+"""More for each of a batch, while others are timed."""
 _BUDGETED = frozenset(("calibrate", "tune", "aim-tuned"))
 """Steps that are told how long they may take: half of what they have, since compiling and races come on top."""
 
@@ -60,7 +64,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "--sections", default="", help="after the first one: beginnings of names, separated by commas; default all"
     )
     parser.add_argument(
-        "--jobs", type=int, default=1, help="forms and tests at once: no times are taken there (default 1)"
+        "--jobs",
+        type=int,
+        default=1,
+        help="processes at once that take no times, or get ready to be timed one after another (default 1)",
     )
     parser.add_argument("--no-contract", action="store_true", help="leave out the tests")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
@@ -106,12 +113,16 @@ def _do(section: Section, plan: Plan, journal: Journal, settings: Record, end: f
     until = monotonic() + time_of(section, max(end - monotonic(), 0.0))
     tasks = [task for task in section.tasks(plan, journal) if not _is_known(journal, task)]
 
-    def run(number: int) -> Record | None:
+    def run(number: int, turn: int | None = None) -> Record | None:
         left_s = until - monotonic()
-        return _outcome(tasks[number], plan, settings, left_s, left_s / (len(tasks) - number))
+        return _outcome(tasks[number], plan, settings, left_s, left_s / (len(tasks) - number), turn)
 
+    jobs = plan.jobs if section.untimed or section.in_turn else 1
+    found = (
+        _in_batches(run, len(tasks), jobs) if section.in_turn and jobs > 1 else _beside(run, range(len(tasks)), jobs)
+    )
     late = False
-    for number, outcome in _in_turn(run, len(tasks), plan.jobs if section.untimed else 1):
+    for number, outcome in found:
         task = tasks[number]
         if outcome is None:
             late = True
@@ -122,30 +133,46 @@ def _do(section: Section, plan: Plan, journal: Journal, settings: Record, end: f
         print(f"{section.name}: the time is up; the same command carries on", file=sys.stderr)
 
 
-def _outcome(task: Record, plan: Plan, settings: Record, left_s: float, share_s: float) -> Record | None:
+def _outcome(
+    task: Record, plan: Plan, settings: Record, left_s: float, share_s: float, turn: int | None
+) -> Record | None:
     """Of a step; None where there is no time left. `share_s`: of the time that is left, what falls to it."""
     if left_s < _LEAST_S:
-        return None
+        with closed(turn):
+            return None
     more: Record = {}
     if task["step"] in _BUDGETED:
         more = {"budget_s": max(share_s, _LEAST_S) / 2}
     elif task["step"] == "contract":
         more = {"jobs": plan.jobs, "limit_s": left_s}
     most_s = max(_PEER_S, share_s) if task["step"] in PEERS else left_s
-    return in_child(CHILD, {**task, **more, **settings}, min(most_s, left_s))
+    if turn is not None:
+        most_s = _PEER_S + _TURN_S * plan.jobs
+    return in_child(CHILD, {**task, **more, **settings}, min(most_s, left_s), turn=turn)
 
 
-def _in_turn(run: Callable[[int], Record | None], count: int, jobs: int) -> Iterator[tuple[int, Record | None]]:
+def _beside(
+    run: Callable[[int], Record | None], numbers: Sequence[int], jobs: int
+) -> Iterator[tuple[int, Record | None]]:
     """Outcomes with their numbers: one after another, or in so many threads as they come."""
     if jobs == 1:
-        yield from ((number, run(number)) for number in range(count))
+        yield from ((number, run(number)) for number in numbers)
         return
     with ThreadPoolExecutor(jobs) as pool:
-        begun = {pool.submit(run, number): number for number in range(count)}
+        begun = {pool.submit(run, number): number for number in numbers}
         try:
             yield from ((begun[done], done.result()) for done in as_completed(begun))
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _in_batches(run: Callable[[int, int], Record | None], count: int, jobs: int) -> Iterator[tuple[int, Record | None]]:
+    """Outcomes with their numbers, of so many steps at once that get ready together and are timed one by one."""
+    with tempfile.NamedTemporaryFile() as lock:
+        for first in range(0, count, jobs):
+            batch = range(first, min(first + jobs, count))
+            turns = {number: taken(Path(lock.name)) for number in batch}  # all, before the first one asks to be timed
+            yield from _beside(lambda number, turns=turns: run(number, turns[number]), batch, jobs)
 
 
 def _is_known(journal: Journal, task: Record) -> bool:

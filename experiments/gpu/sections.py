@@ -46,7 +46,7 @@ class Plan:
     contract: bool
     """Whether tests that need a GPU are run."""
     jobs: int
-    """Steps at once where no times are taken."""
+    """Steps at once where no times are taken, and in a batch that gets ready together."""
     database: str
     """File for schedule records."""
 
@@ -61,6 +61,8 @@ class Section:
     """Asked when the section begins: the last one depends on what the others found."""
     untimed: bool = False
     """Whether no times are taken, so that steps may run beside each other."""
+    in_turn: bool = False
+    """Whether steps get ready beside each other, and are timed one after another (`turns.py`)."""
 
 
 def chosen(plan: Plan, names: Sequence[str]) -> list[str]:
@@ -98,10 +100,14 @@ def _missed(plan: Plan, journal: Journal) -> list[Record]:
 
 
 def _programs(plan: Plan, _: Journal) -> list[Record]:
-    others = (program.name for program in discover() if program.name not in FIRST)
-    names = chosen(plan, [*FIRST, *others])
-    tasks: list[Record] = [{"step": "plan", "program": name, "size": plan.size} for name in names]
-    return tasks + [{"step": peer, "program": name, "size": plan.size} for name in names for peer in plan.peers]
+    """Plans first, then the compilers, which take longest to get ready."""
+    others = [program.name for program in discover() if program.name not in FIRST]
+    return [
+        {"step": step, "program": name, "size": plan.size}
+        for names in (chosen(plan, FIRST), chosen(plan, others))
+        for step in ("plan", *plan.peers)
+        for name in names
+    ]
 
 
 def _tuned(plan: Plan, _: Journal) -> list[Record]:
@@ -135,12 +141,12 @@ def misjudged(journal: Journal) -> Iterator[tuple[float, str, str]]:
 SECTIONS = (
     Section("environment and calibration", 0.08, _environment),
     Section("correctness of every form", 0.17, _correct, untimed=True),
-    Section("kernels beside their counts", 0.10, _counted),
-    Section("aims", 0.10, _aims),
+    Section("kernels beside their counts", 0.10, _counted, in_turn=True),
+    Section("aims", 0.10, _aims, in_turn=True),
     Section("missed aims, tuned", 0.10, _missed),
-    Section("programs and peers", 0.25, _programs),
+    Section("programs and peers", 0.25, _programs, in_turn=True),
     Section("schedule records", 0.10, _tuned),
-    Section("graphs and streams", 0.05, _raced),
+    Section("graphs and streams", 0.05, _raced, in_turn=True),
     Section("the worst kernels", 0.05, _worst),
 )
 
