@@ -60,7 +60,7 @@ class Cupy:
             raise self.failure
 
     def _event(self) -> Any:
-        event = SimpleNamespace(ms=0.0)
+        event = SimpleNamespace(ms=0.0, synchronize=self._wait)
 
         def record() -> None:
             self._wait()
@@ -79,6 +79,7 @@ def cupy() -> Cupy:
 @pytest.fixture
 def driver(cupy: Cupy, monkeypatch: pytest.MonkeyPatch) -> CupyDriver:
     monkeypatch.setattr(cupydriver, "cupy_with_gpu", lambda: cupy)
+    monkeypatch.setattr(CupyDriver, "_delay", lambda _self, *_launch: None)
     return CupyDriver(ALL["h100"], 0)
 
 
