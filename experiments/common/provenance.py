@@ -42,7 +42,11 @@ def commit() -> str:
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    """What git prints; nothing where there is none."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
     return done.stdout.strip()
 
 
