@@ -95,11 +95,12 @@ def study(options: argparse.Namespace) -> None:
         database=str(options.out / "records.db"),
     )
     end = monotonic() + 60 * options.minutes
-    for section in SECTIONS:
-        if section is not SECTIONS[0] and not section.name.startswith(_listed(options.sections) or ""):
-            continue
+    wanted = _listed(options.sections) or ("",)
+    sections = [one for one in SECTIONS if one is SECTIONS[0] or one.name.startswith(wanted)]
+    for section in sections:
+        until = monotonic() + time_of(section, sections, max(end - monotonic(), 0.0))
         try:
-            _do(section, plan, journal, {"backend": options.backend, "numerics": options.numerics}, end)
+            _do(section, plan, journal, {"backend": options.backend, "numerics": options.numerics}, until)
         finally:
             _write(options.out / f"{name}.md", render(run, journal))
 
@@ -108,9 +109,8 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(name for name in text.split(",") if name)
 
 
-def _do(section: Section, plan: Plan, journal: Journal, settings: Record, end: float) -> None:
+def _do(section: Section, plan: Plan, journal: Journal, settings: Record, until: float) -> None:
     """What there is time for of a section, but for what is known. `settings`: of all steps."""
-    until = monotonic() + time_of(section, max(end - monotonic(), 0.0))
     tasks = [task for task in section.tasks(plan, journal) if not _is_known(journal, task)]
 
     def run(number: int, turn: int | None = None) -> Record | None:

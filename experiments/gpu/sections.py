@@ -151,7 +151,7 @@ SECTIONS = (
 )
 
 
-def time_of(section: Section, left_s: float) -> float:
-    """Seconds for a section that begins when so much is left."""
-    behind = sum(one.share for one in SECTIONS[SECTIONS.index(section) :])
+def time_of(section: Section, sections: Sequence[Section], left_s: float) -> float:
+    """Seconds for one of the sections that are asked for, which begins when so much is left."""
+    behind = sum(one.share for one in sections[sections.index(section) :])
     return left_s * section.share / behind

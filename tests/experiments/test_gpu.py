@@ -112,10 +112,11 @@ def test_what_a_section_leaves_of_its_time_the_others_have(study):
     shares = [section.share for section in sections.SECTIONS]
     assert sum(shares) == pytest.approx(1.0)
     first, second = sections.SECTIONS[:2]
-    assert sections.time_of(first, 600.0) == pytest.approx(600.0 * first.share)
-    in_turn = sections.time_of(second, 600.0 - 600.0 * first.share)
-    assert sections.time_of(second, 590.0) > in_turn == pytest.approx(600.0 * second.share)
-    assert sections.time_of(sections.SECTIONS[-1], 100.0) == pytest.approx(100.0)
+    assert sections.time_of(first, sections.SECTIONS, 600.0) == pytest.approx(600.0 * first.share)
+    in_turn = sections.time_of(second, sections.SECTIONS, 600.0 - 600.0 * first.share)
+    assert sections.time_of(second, sections.SECTIONS, 590.0) > in_turn == pytest.approx(600.0 * second.share)
+    assert sections.time_of(sections.SECTIONS[-1], sections.SECTIONS, 100.0) == pytest.approx(100.0)
+    assert sections.time_of(second, [second], 100.0) == pytest.approx(100.0)  # others are not asked for
 
 
 def test_the_kernels_that_were_misjudged_most_are_looked_at(tmp_path, study):
