@@ -104,7 +104,7 @@ def test_constants_come_with_the_session():
 def test_a_kernel_is_timed_on_the_interpreters_own_intermediates(session):
     payload = {**kernel_payload(["grown", "total"], ["total"]), "time_cap_us": 60e6}  # enough on a busy machine too
     answer = bench.time_kernel(payload, {}, no_wait())
-    assert len(answer["samples_us"]) >= 7
+    assert len(answer["samples_us"]) >= 3
     assert all(us > 0 for us in answer["samples_us"])
 
 
