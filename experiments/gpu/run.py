@@ -36,6 +36,8 @@ CHILD = Path(__file__).resolve().parent / "child.py"
 PEERS = ("cupy", "jax", "torch")
 _LEAST_S = 10.0
 """Nothing begins with less time left."""
+_MOST_JOBS = 12
+"""Processes, each of which has its own context on the device."""
 _PEER_S = 60.0
 """At most for one peer's time of one program, most of it compiling, unless its share is more: others have it too."""
 _TURN_S = 3.0
@@ -66,8 +68,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--jobs",
         type=int,
-        default=1,
-        help="processes at once that take no times, or get ready to be timed one after another (default 1)",
+        default=min(os.cpu_count() or 1, _MOST_JOBS),
+        help="processes at once that take no times, or get ready to be timed one after another (default %(default)s: "
+        f"one for each CPU, at most {_MOST_JOBS})",
     )
     parser.add_argument("--no-contract", action="store_true", help="leave out the tests")
     parser.add_argument("--fresh", action="store_true", help="throw away the records that there are")
