@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, asdict, astuple, field, fields, is_dataclass, replace
+from dataclasses import MISSING, FrozenInstanceError, asdict, astuple, field, fields, is_dataclass
 from functools import partial
-from reprlib import recursive_repr
+from threading import get_ident
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,9 @@ def _dataclass(cls: Any = None, **options: bool) -> Any:
     made = dataclasses.dataclass(cls, **{**options, **plain})
     made.__dataclass_params__.frozen = frozen  # the standard library asks it of bases
     methods: dict[str, Any] = {"__init__": _Unwritten(made, "__init__", _init)}
+    methods["__replace__"] = _Unwritten(made, "__replace__", _replaced)
     if options.get("repr", True):
-        methods["__repr__"] = _repr
+        methods["__repr__"] = _Unwritten(made, "__repr__", _repr)
     if options.get("eq", True):
         methods["__eq__"] = _Unwritten(made, "__eq__", _eq)
         methods["__hash__"] = _Unwritten(made, "__hash__", _hash) if frozen else None
@@ -42,10 +43,15 @@ def _dataclass(cls: Any = None, **options: bool) -> Any:
     return made
 
 
+def _replace(obj: Any, /, **changes: Any) -> Any:
+    """The same with other values of some fields. Raises TypeError for a name that is none."""
+    return obj.__replace__(**changes)
+
+
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass, replace
 else:
-    dataclass = _dataclass
+    dataclass, replace = _dataclass, _replace
 
 
 class _Unwritten:
@@ -96,8 +102,9 @@ def _assignment(cls: Any, name: str, value: str, names: dict[str, Any]) -> str:
 
 
 def _eq(cls: Any) -> _Text:
+    same = "if other is self: return True"
     refusal = "if other.__class__ is not self.__class__: return NotImplemented"
-    return f"(self, other):\n {refusal}\n return {_values(cls, 'self')} == {_values(cls, 'other')}", {}
+    return f"(self, other):\n {same}\n {refusal}\n return {_values(cls, 'self')} == {_values(cls, 'other')}", {}
 
 
 def _hash(cls: Any) -> _Text:
@@ -108,10 +115,23 @@ def _values(cls: Any, name: str) -> str:
     return f"({''.join(f'{name}.{f.name}, ' for f in fields(cls) if f.compare)})"
 
 
-@recursive_repr()
-def _repr(self: Any) -> str:
-    shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
-    return f"{type(self).__qualname__}({shown})"
+def _replaced(cls: Any) -> _Text:
+    kept = "".join(f"{f.name!r}: self.{f.name}, " for f in fields(cls) if f.init)
+    derived = "if self.__class__ is not owner_: return replace_(self, **changes)"  # may have more fields
+    names = {"owner_": cls, "replace_": dataclasses.replace}
+    return f"(self, /, **changes):\n {derived}\n return owner_(**{{{kept}**changes}})", names
+
+
+def _repr(cls: Any) -> _Text:
+    """One that is met inside itself is three dots."""
+    shown = ", ".join(f"{f.name}={{self.{f.name}!r}}" for f in fields(cls) if f.repr)
+    text = f"""(self):
+ place = get_ident_(), id(self)
+ if place in shown_: return "..."
+ shown_.add(place)
+ try: return f"{{self.__class__.__qualname__}}({shown})"
+ finally: shown_.discard(place)"""
+    return text, {"get_ident_": get_ident, "shown_": set()}
 
 
 def _refuse_to_set(_self: Any, name: str, _value: object) -> None:

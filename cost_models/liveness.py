@@ -7,17 +7,20 @@ from autofuse.lower.tile import ArgReduce, Constant, Effect, Leave, Load, Map, N
 
 def most_live(body: tuple[Statement, ...]) -> int:
     """The most scalars alive at a time in a straight line of statements."""
+    read = [operands_of(statement) for statement in body]
     last: dict[int, int] = {}
-    for at, statement in enumerate(body):
-        for number in operands_of(statement):
+    for at, numbers in enumerate(read):
+        for number in numbers:
             last[number] = at
     held: set[int] = set()
     most = 0
-    for at, statement in enumerate(body):
+    for at, (statement, numbers) in enumerate(zip(body, read, strict=True)):
         if not isinstance(statement, Effect | Constant | Reduce | ArgReduce) and statement.result in last:
             held.add(statement.result)
         most = max(most, len(held))
-        held.difference_update([number for number in operands_of(statement) if last[number] == at])
+        for number in numbers:
+            if last[number] == at:
+                held.discard(number)
     return most
 
 

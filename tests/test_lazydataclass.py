@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autofuse import lazydataclass
+from autofuse.ir.dtypes import BF16, F32
 
 WAYS = (dataclasses.dataclass, lazydataclass.dataclass)
 
@@ -147,6 +148,31 @@ def test_derived_ones_begin_with_the_fields_of_their_base(dataclass: Any, of_bas
         dataclass(type("Changing", (Base,), {}))
     with pytest.raises(dataclasses.FrozenInstanceError):
         Derived().second = 3
+
+
+def test_other_values_of_some_fields_are_taken():
+    theirs, ours = pairs(frozen=True, slots=True)
+    one, other = lazydataclass.replace(ours(4, ["a"]), x=5, _weight=0.5), dataclasses.replace(theirs(4, ["a"]), x=5)
+    assert (one.x, one.names, one._weight, one.seen) == (5, ["a"], 0.5, other.seen)
+    longer = dataclasses.make_dataclass("Longer", [("more", int)], bases=(pairs()[1],), kw_only=True)
+    assert lazydataclass.replace(longer(4, more=2), x=5).more == 2
+    with pytest.raises(TypeError, match="nothing"):
+        lazydataclass.replace(one, nothing=1)
+
+
+def test_one_inside_itself_is_three_dots():
+    @lazydataclass.dataclass(frozen=True)
+    class Holder:
+        held: list[Any]
+
+    holder = Holder([])
+    holder.held.append(holder)
+    assert repr(holder).endswith("Holder(held=[...])")
+
+
+def test_dtypes_are_the_same_objects_elsewhere():
+    assert pickle.loads(pickle.dumps((F32, BF16))) == (F32, BF16)
+    assert copy.deepcopy(F32) is F32
 
 
 @lazydataclass.dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from autofuse.api.callkinds import Call, Calls, key_of
 from autofuse.api.keptplans import KeptPlans, KeptReads, Numbers
 from autofuse.api.plan import Plan
 from autofuse.errors import PlanError
+from autofuse.frontend.usersclasses import has_attributes
 from autofuse.lazydataclass import is_dataclass
 from autofuse.plan.store import PlanStore
 from autofuse.targets.base import Target, find_target
@@ -103,8 +104,6 @@ class Jitted:
 
     def _plan_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Plan, tuple[Any, ...]]:
         """The plan of a call, made if need be, and the values of its parameters."""
-        from autofuse.frontend.methods import has_attributes
-
         if args and has_attributes(args[0]) and not is_dataclass(args[0]):
             return self.plan_on(args[0], args[1:], kwargs)
         call = self._calls.of(args, kwargs)
@@ -129,8 +128,6 @@ class Jitted:
 
     def plan_on(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Plan, tuple[Any, ...]]:
         """The same for a method of an object, of whatever kind."""
-        from autofuse.frontend.methods import has_attributes
-
         if not has_attributes(instance):
             return self._plan_of((instance, *args), kwargs)
         call = self._calls.of(args, kwargs, method=True)

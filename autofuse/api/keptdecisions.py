@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.api.plan import Plan
 from autofuse.errors import AutofuseError, PlanError
-from autofuse.frontend.traced import Traced
 from autofuse.host.objectcache import ObjectCache, cache_directory
 from autofuse.ir import tree
 from autofuse.ir.digest import digest, in_order
@@ -27,6 +26,7 @@ from autofuse.runtime.environment import fingerprint
 from autofuse.targets.base import Target, find_backend
 
 if TYPE_CHECKING:  # where a decision is found, none of these is needed
+    from autofuse.frontend.traced import Traced
     from autofuse.plan.document import PlanDocument
 
 _VERSION = 1

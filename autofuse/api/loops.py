@@ -6,7 +6,6 @@ import warnings
 
 from autofuse.api.callers import outside
 from autofuse.errors import UnrolledLoopWarning
-from autofuse.frontend.unrolled import unrolled_loop
 from autofuse.ir.graph import Graph
 
 
@@ -15,6 +14,8 @@ def warn_of_loops(traced: Graph) -> tuple[str, ...]:
 
     `traced`: the graph as it was traced, with the source lines of all operations.
     """
+    from autofuse.frontend.unrolled import unrolled_loop
+
     loop = unrolled_loop(traced)
     if loop is None:
         return ()

@@ -15,12 +15,11 @@ import numpy as np
 from autofuse.api.callers import outside
 from autofuse.api.plan import Plan
 from autofuse.errors import ArgumentError, LeftToNumpyWarning, NumpyOnlyError, PlanError
-from autofuse.frontend.traced import Traced
-from autofuse.frontend.traced import trace as trace_function
 from autofuse.ir import tree
 
 if TYPE_CHECKING:
     from autofuse.frontend.tracecontext import OnUnsupported
+    from autofuse.frontend.traced import Traced
     from autofuse.plan.document import PlanDocument, PlannedKernel
 
 
@@ -124,6 +123,8 @@ def traced_or_left(
     of a graph; else that is left to the caller, with `warn_of_calls_left`. Raises TraceError, and ArgumentError, also
     for such arguments to a function that has no kernels.
     """
+    from autofuse.frontend.traced import trace as trace_function
+
     try:
         how: dict[str, Any] = {"on_unsupported": on_unsupported, "check_bounds": check_bounds, "roll": roll}
         traced = trace_function(fn, *args, kwargs=kwargs, **how)

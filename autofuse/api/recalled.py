@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autofuse.api.keptdecisions import KeptDecision, kept_decision, may_keep, question
 from autofuse.api.plan import Plan
 from autofuse.errors import PlanError
 from autofuse.frontend.spec import Spec
-from autofuse.frontend.traced import Traced, trace
 from autofuse.host.objectcache import ObjectCache, cache_directory
 from autofuse.lazydataclass import dataclass
+
+if TYPE_CHECKING:  # what is recalled is not traced
+    from autofuse.frontend.traced import Traced
 
 _VERSION = 1
 _TRANSLATING = ("frontend", "jax")
@@ -71,4 +73,10 @@ def recalled(
     if source is None or len(specs) != len(args) or not may_keep(options):
         return None
     key = question(options, ("source", str(_VERSION), source, *specs, repr(sorted(tracing.items()))), _TRANSLATING)
-    return None if key is None else Recalled(key, lambda: trace(fn, *args, **tracing), options)
+
+    def traced() -> Traced:
+        from autofuse.frontend.traced import trace
+
+        return trace(fn, *args, **tracing)
+
+    return None if key is None else Recalled(key, traced, options)

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.location import trace_error
-from autofuse.frontend.proxy import Rewriter, is_users_class
+from autofuse.frontend.proxy import Rewriter
 from autofuse.frontend.tracer import TracerArray
+from autofuse.frontend.usersclasses import has_attributes, is_array
 from autofuse.ir import tree
-from autofuse.ir.devicearrays import is_device_array
 from autofuse.ir.parameters import BY_NAME
 from autofuse.ir.tree import Branch, Leaf, Tree
 from autofuse.lazydataclass import dataclass, field
@@ -38,16 +38,6 @@ _SAME = (FunctionType, BuiltinFunctionType, type, ModuleType, np.ufunc, enum.Enu
 _MISSING = object()
 _PLAIN = (MemberDescriptorType, GetSetDescriptorType)
 """Descriptors that only give what is stored."""
-
-
-def has_attributes(value: Any) -> bool:
-    """Whether a value is an object that a method may read: one of a user's class, no array and no container."""
-    whole = tree.is_static(value) or _is_array(value) or isinstance(value, type | tuple | list | dict)
-    return not whole and is_users_class(type(value))
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic) or is_device_array(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +75,7 @@ class Reads:
                 leaves, structure = tree.flatten(value, _is_part)
             trees.append(structure)
             for leaf in leaves:
-                if _is_array(leaf):
+                if is_array(leaf):
                     arrays.append(leaf)
                     kinds.append((leaf.shape, leaf.dtype))
                 else:
@@ -225,7 +215,7 @@ class Reader:
         return found
 
     def _part(self, leaf: Any, path: str) -> Any:
-        if _is_array(leaf):
+        if is_array(leaf):
             self._kinds.append((leaf.shape, leaf.dtype))
             self.arrays[path] = leaf
             self.tracers.append(self._new_input(leaf, path))

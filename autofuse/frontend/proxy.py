@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import os
-import sys
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
@@ -28,15 +26,12 @@ from autofuse.errors import ArgumentError, GraphError
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
 from autofuse.frontend.joining import Concatenator
-from autofuse.frontend.location import OWN_FOLDER
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.randomness import source_of_numbers
 from autofuse.frontend.rolling.control import Roller
 from autofuse.frontend.tracer import TracerArray
+from autofuse.frontend.usersclasses import ARRAY_LIBRARIES, has_own_methods, is_users_file
 from autofuse.ir.types import require_plain
-
-_STDLIB = os.path.dirname(os.__file__)
-_ARRAY_LIBRARIES = ("numpy", "scipy")
 
 
 class Rewriter:
@@ -101,14 +96,14 @@ class Rewriter:
         inside = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
         if callable(value) and isinstance(inside, FunctionType):
             return self.wrap(inside)  # a cached or compiled function: the Python one is traced
-        if isinstance(value, BuiltinFunctionType) or not _is_user_class(type(value)):
+        if isinstance(value, BuiltinFunctionType) or not has_own_methods(type(value)):
             return value
         return self._instance(value)
 
     def _module(self, module: ModuleType) -> Any:
         name = module.__name__
         file = str(getattr(module, "__file__", "") or "")
-        if name.split(".")[0] in _ARRAY_LIBRARIES or (file and _is_user_file(file)):
+        if name.split(".")[0] in ARRAY_LIBRARIES or (file and is_users_file(file)):
             return ModuleProxy(module, self)
         return module
 
@@ -135,7 +130,7 @@ class Rewriter:
     def _function(self, fn: FunctionType) -> Any:
         if _library_of(fn):
             return intercepted(fn)
-        if not _is_user_file(fn.__code__.co_filename):
+        if not is_users_file(fn.__code__.co_filename):
             return fn
         shadow = self._shadow_globals(fn.__globals__)
         cells = {name: CellType() for name in fn.__code__.co_freevars}
@@ -171,7 +166,7 @@ class Rewriter:
 
     def _method(self, method: MethodType) -> Any:
         receiver: Any = method.__self__
-        if isinstance(receiver, type) or not _is_user_class(type(receiver)):
+        if isinstance(receiver, type) or not has_own_methods(type(receiver)):
             return MethodType(self.wrap(method.__func__), receiver)
         return MethodType(self.wrap(method.__func__), self.wrap(receiver))
 
@@ -358,27 +353,7 @@ def _is_plain(value: Any) -> bool:
 def _library_of(value: Any) -> str:
     """`numpy` or `scipy` for their functions; else empty."""
     library = str(getattr(value, "__module__", None) or "").split(".")[0]
-    return library if library in _ARRAY_LIBRARIES and not isinstance(value, type) else ""
-
-
-def _is_user_file(file: str) -> bool:
-    if file.startswith(("<frozen", OWN_FOLDER)):
-        return False
-    return not file.startswith(_STDLIB) or "site-packages" in file or "dist-packages" in file
-
-
-def _is_user_class(cls: type) -> bool:
-    """Whether the class is written in Python by the user (its methods may make arrays)."""
-    return any(
-        isinstance(member, FunctionType) and _is_user_file(member.__code__.co_filename) for member in vars(cls).values()
-    ) and (cls.__module__.split(".")[0] not in (*_ARRAY_LIBRARIES, "autofuse"))
-
-
-def is_users_class(cls: type) -> bool:
-    """Whether a class is the user's, or of a library in Python, also where all its methods are inherited."""
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    theirs = cls.__module__ == "__main__" or (file is not None and file.endswith(".py") and _is_user_file(file))
-    return _is_user_class(cls) or (theirs and cls.__module__.split(".")[0] not in (*_ARRAY_LIBRARIES, "autofuse"))
+    return library if library in ARRAY_LIBRARIES and not isinstance(value, type) else ""
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -8,14 +8,14 @@ import ml_dtypes
 import numpy as np
 
 from autofuse.errors import GraphError
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, field
 
 Kind = Literal["float", "int", "uint", "bool", "complex"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type."""
+    """One element type. There is one object for each, so that they are compared by identity: they are asked often."""
 
     name: str
     """Short name as in StableHLO text: `f32`, `i64`, `u8`, `bool`."""
@@ -24,24 +24,22 @@ class DType:
     """Width of the value; `bool` is stored in 8 bits."""
     numpy: np.dtype[Any]
     """The NumPy dtype, native byte order."""
+    itemsize: int = field(init=False)
+    """Bytes of one stored element."""
+    is_float: bool = field(init=False)
+    is_integer: bool = field(init=False)
+    """Signed or unsigned, not bool."""
+    is_complex: bool = field(init=False)
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one stored element."""
-        return self.numpy.itemsize
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "itemsize", self.numpy.itemsize)
+        object.__setattr__(self, "is_float", self.kind == "float")
+        object.__setattr__(self, "is_integer", self.kind in ("int", "uint"))
+        object.__setattr__(self, "is_complex", self.kind == "complex")
 
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @property
-    def is_integer(self) -> bool:
-        """Signed or unsigned, not bool."""
-        return self.kind in ("int", "uint")
-
-    @property
-    def is_complex(self) -> bool:
-        return self.kind == "complex"
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its name, so that copies and other processes have their own one object."""
+        return by_name, (self.name,)
 
     @property
     def part(self) -> DType:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 
@@ -113,3 +117,26 @@ def test_a_damaged_record_is_none(translated, monkeypatch, data):
     monkeypatch.setattr(ObjectCache, "get", damaged)
     afj.jit(soft)(X)
     assert len(translated) == 2
+
+
+@pytest.mark.slow
+def test_a_second_process_imports_no_front_end(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        textwrap.dedent("""
+            import sys
+            import jax.numpy as jnp
+            import autofuse.jax as afj
+
+            afj.jit(lambda x: jnp.tanh(x / x.sum()))(jnp.ones(8))
+            print(*sys.modules)
+        """)
+    )
+
+    def imported():
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+        return set(done.stdout.split())
+
+    traces = {"autofuse.frontend.traced", "autofuse.frontend.rolling.control", "autofuse.passes.pipeline"}
+    assert traces < imported()
+    assert traces.isdisjoint(imported())

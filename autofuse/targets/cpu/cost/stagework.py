@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from functools import cache
 
 from autofuse.cost_models.features import AccessCounts, FarWalk, StageFeatures
 from autofuse.cost_models.liveness import most_live, operands_of
@@ -343,22 +344,17 @@ class StageWalk:
 
     def _map(self, statement: Map) -> None:
         operands = [self.scalars[number] for number in statement.operands]
-        depth = max((operand.depth for operand in operands), default=0)
-        varying = any(operand.varying for operand in operands)
-        times = self._times(depth, varying) * self._needed.get(statement.result, 1.0)
-        if statement.opcode == "convert" and not _converts(operands[0].dtype, statement.dtype):
-            times = 0.0
-        judged = operands[0].dtype if statement.dtype == dtypes.BOOL and operands else statement.dtype
-        chosen = statement.opcode == "select" and operands[0].cut
-        if not chosen:
-            wide = max((judged, *(o.dtype for o in operands)), key=lambda dtype: dtype.bits)
-            mix = mix_of(statement.opcode, judged)
-            if statement.opcode == "convert" and operands[0].dtype.is_float and statement.dtype.is_integer:
-                mix = FLOAT_TO_INTEGER
-            for op_class, weight in mix:
-                self._counts.operate(op_class, wide, weight * times, varying=varying)
+        depth, varying = 0, False
+        for operand in operands:
+            depth, varying = max(depth, operand.depth), varying or operand.varying
+        work = _work_of(statement.opcode, statement.dtype, tuple([operand.dtype for operand in operands]))
+        if not (statement.opcode == "select" and operands[0].cut):
+            times = self._times(depth, varying) * self._needed.get(statement.result, 1.0) if work.computes else 0.0
+            counted = self._counts.operations if varying else self._counts.scalars
+            for key, weight in work.operations:
+                counted[key] = counted.get(key, 0.0) + weight * times
         if statement.dtype.is_float:
-            self._counts.flops += scalar_op(statement.opcode).work.flops * self.nest.elements_to[depth]
+            self._counts.flops += work.flops * self.nest.elements_to[depth]
         self._define(statement.result, _mapped(statement, operands, depth, varying))
 
     def _scan(self, statement: Scan) -> None:
@@ -470,9 +466,29 @@ def _cut_tests(stage: Stage, nest: LoopNest, tiles: Symbol | None) -> frozenset[
     return frozenset(t for t in tests if all(map(is_known, t.conditions)))
 
 
-def _converts(source: DType, target: DType) -> bool:
-    """Whether a conversion is more than another name for the same bits."""
-    return not (source.is_integer and target.is_integer and source.bits == target.bits)
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a Map of operands of some types is."""
+
+    operations: tuple[tuple[tuple[str, str], float], ...]
+    """Of each class and price, how many."""
+    computes: bool
+    """Whether it is more than another name for the same bits."""
+    flops: float
+
+
+@cache
+def _work_of(opcode: str, dtype: DType, operands: tuple[DType, ...]) -> _Work:
+    judged = operands[0] if dtype == dtypes.BOOL and operands else dtype
+    wide = max((judged, *operands), key=lambda dtype: dtype.bits)
+    mix, computes = mix_of(opcode, judged), True
+    if opcode == "convert":
+        source = operands[0]
+        computes = not (source.is_integer and dtype.is_integer and source.bits == dtype.bits)
+        if source.is_float and dtype.is_integer:
+            mix = FLOAT_TO_INTEGER
+    operations = tuple(((op_class, price_class(wide)), weight) for op_class, weight in mix)
+    return _Work(operations, computes, scalar_op(opcode).work.flops if dtype.is_float else 0.0)
 
 
 def _quotients(value: Affine) -> int:

@@ -8,7 +8,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,9 @@ from autofuse.ir.digest import digest
 from autofuse.targets.base import XlaEntry, XlaHandlers
 from autofuse.targets.cpu.native.nativeprogram import CpuProgram
 from autofuse.targets.cpu.native.nativeruntime import native_runtime
-from autofuse.targets.cpu.native.opaque import OpaqueCall
+
+if TYPE_CHECKING:  # a program without steps that Python runs needs none
+    from autofuse.targets.cpu.native.opaque import OpaqueCall
 
 _ENTRY = ("next", "number", "context", "executables")
 """Slots of an entry, in the order that xla.ll states."""
