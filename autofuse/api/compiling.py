@@ -59,10 +59,11 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     (the same, corrected by what was learned from records of such a machine), "module:Class", the name of an installed
     entry point, or a CostModel. `legality`: a function of a kernel's nodes that says why it may not be one, or
     "module:function" or an entry point; every policy keeps to it. `variants`: how the program is cleaned up before
-    fusion, "default", choices such as "columns=joined,tables=large" (`autofuse.passes.choices`), or "auto": under
-    "analytical", without rules and legality, the graph with the cheapest plan, if the model is sure of it; it takes as
-    long again for each graph there is. `max_memory`: most bytes that arguments, constants, results and temporaries of a
-    call may take together. `numerics`: "strict", or "fast", which also makes use of what holds for real numbers but not
+    fusion: "default", under which "analytical" also writes out short loops if the model is sure that this is cheaper;
+    choices such as "columns=joined,tables=large" (`autofuse.passes.choices`); or "auto": under "analytical", without
+    rules and legality, the graph with the cheapest plan, if the model is sure of it; it takes as long again for each
+    graph there is. `max_memory`: most bytes that arguments, constants, results and temporaries of a call may take
+    together. `numerics`: "strict", or "fast", which also makes use of what holds for real numbers but not
     for every float: sums and products of numbers are reassociated, divisions become products with reciprocals, NaN,
     infinities and the sign of zero are not kept (`autofuse.passes.fast_math` lists the rules).
     `deadline`: seconds for choosing the fusions, tracing and code generation not counted; None: as long as it takes.

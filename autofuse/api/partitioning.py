@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from time import monotonic
 from typing import cast
 
 from autofuse.api.amounts import DEADLINE_S, whole_number
@@ -39,11 +40,14 @@ from autofuse.search.policies.problem import Problem
 from autofuse.search.policies.regionplans import RegionPlans
 from autofuse.search.space.candidates import UNMEASURED, USUAL, Bounds
 from autofuse.search.variants.lessmemory import first_that_fits
-from autofuse.search.variants.variants import has_variants, price_variants, varied
+from autofuse.search.variants.shortloops import may_write_out, short_loops
+from autofuse.search.variants.variants import Variants, has_variants, price_variants, varied
 from autofuse.targets.base import Target
 
 Rules = Sequence[Rule] | str | os.PathLike[str]
 """Force, Forbid and Pin; or the name of a TOML file of them."""
+_LEAST_LEFT = 0.25
+"""Of a deadline: what another graph is not begun without."""
 
 
 def make_context(
@@ -180,17 +184,30 @@ def chosen_document(
             except SearchError:  # which `decided` raises again, if no graph keeps little enough
                 if context.memory is None:
                     raise
-    return decided(chosen, context, deadline)
+    return decided(chosen, context, deadline, writes_out=variants == DEFAULT.label)
 
 
-def decided(policy: SearchPolicy, context: Context, seconds: float | None = DEADLINE_S) -> PlanDocument:
+def decided(
+    policy: SearchPolicy, context: Context, seconds: float | None = DEADLINE_S, writes_out: bool = False
+) -> PlanDocument:
     """The plan that a policy chooses; `seconds`: its deadline, None for none.
 
     Where memory is short, the policy `analytical` may compute values again, far behind (`lessmemory.py`).
+    `writes_out`: it may write out short loops, too (`shortloops.py`).
     """
     if not isinstance(policy, Analytical):
         return _decided(policy, context, seconds)
-    return first_that_fits(context, lambda each, share: _decided(policy, each, share), seconds)
+    return first_that_fits(context, lambda each, share: _decided(policy, each, share, writes_out), seconds)
+
+
+def settled(context: Context) -> Context:
+    """The question about the graph with short loops written out, where the model is sure that this is cheaper."""
+    if not may_write_out(context):
+        return context
+    chosen = _chosen(Analytical(), context.within(UNMEASURED), DEADLINE_S)
+    best = _with_short_loops(*chosen, DEADLINE_S, DEADLINE_S).predicted()
+    program = best.context.program
+    return context if program is context.program else context.about(program, context.kernels.bounds)
 
 
 def fitting(context: Context) -> Context:
@@ -205,17 +222,32 @@ def fitting(context: Context) -> Context:
     return first_that_fits(context, tried, 2 * DEADLINE_S)
 
 
-def _decided(policy: SearchPolicy, context: Context, seconds: float | None) -> PlanDocument:
-    identity = context.problem.target.identity
-    if seconds is None:
-        partition = policy.partition(context)
-    else:
-        context, partition = choose(policy, context, Deadline(seconds), identity)
-    document = document_of(context, partition, identity)
+def _decided(policy: SearchPolicy, context: Context, seconds: float | None, writes_out: bool = False) -> PlanDocument:
+    start, notes = monotonic(), ()
+    context, partition = _chosen(policy, context, seconds)
+    if writes_out:
+        left = None if seconds is None else round(max(0.0, start + seconds - monotonic()), 2)
+        variants = _with_short_loops(context, partition, seconds, left)
+        best, notes = variants.predicted(), variants.notes()
+        context, partition = best.context, best.partition
+    document = document_of(context, partition, context.problem.target.identity)
+    document = replace(document, notes=(*document.notes, *notes))
     if context.memory is not None:
         context.memory.check(document, policy.name)
     dump_candidates(context, document)
     return document
+
+
+def _chosen(policy: SearchPolicy, context: Context, seconds: float | None) -> tuple[Context, Partition]:
+    if seconds is None:
+        return context, policy.partition(context)
+    return choose(policy, context, Deadline(seconds), context.problem.target.identity)
+
+
+def _with_short_loops(context: Context, partition: Partition, seconds: float | None, left: float | None) -> Variants:
+    """Short loops written out, in what is `left` of a deadline of so many seconds."""
+    has_time = seconds is None or left is None or left >= _LEAST_LEFT * seconds
+    return short_loops(context, partition, lambda each: _chosen(Analytical(), each, left), has_time)
 
 
 def decided_best(context: Context, seconds: float | None) -> PlanDocument:

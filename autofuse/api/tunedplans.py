@@ -18,7 +18,7 @@ from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds, w
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.measuringplaces import measuring_in
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
-from autofuse.api.partitioning import Rules, decided, drive, fitting, make_context, may_vary, noting
+from autofuse.api.partitioning import Rules, decided, drive, fitting, make_context, may_vary, noting, settled
 from autofuse.api.plan import Plan
 from autofuse.api.programs import AUTO, fixed_choices, measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
@@ -27,7 +27,7 @@ from autofuse.frontend.tracecontext import OnUnsupported
 from autofuse.lazydataclass import replace
 from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
-from autofuse.passes.choices import Choices
+from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import PlanDocument
 from autofuse.report.dump import dump_candidates
@@ -90,6 +90,8 @@ def tuned_plan(
     context = make_context(program, target, rules, model=asked, legality=legality, max_memory=max_memory)
     if policy == "measured":
         context = fitting(context)
+        if variants == DEFAULT.label:
+            context = settled(context)
     varies = variants == AUTO and policy == "measured" and may_vary(context) and context.program.variant is None
     if variants == AUTO:
         name = policy if isinstance(policy, str) else find_policy(policy).name

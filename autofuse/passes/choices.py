@@ -19,6 +19,9 @@ None is better in general, so none is a rule; each has programs that it pays for
   all iterations go through memory.
 - `unrolled=4` (so many steps of a stencil in each iteration of a loop that a driver runs): a tile of the array goes
   through them while it is in a core's caches. What tiles need of one another is computed twice.
+- `unrolled=all` (all iterations of a short loop that a driver would run, of whatever is inside): no step of the driver
+  between them, and kernels that are of more than one. The plan has as many more kernels. Looked for without being asked
+  where the driver's steps are much of the time (`search/variants/shortloops.py`).
 
 One saves memory, and is made where a limit asks for it:
 
@@ -53,8 +56,8 @@ class Choices:
     """What is computed from constants ahead of time."""
     loops: Literal["whole", "distributed"] = "whole"
     """Products and reductions in loops that no recurrence needs."""
-    unrolled: Literal["1", "2", "4", "8"] = "1"
-    """Iterations of loops of stencils that become one."""
+    unrolled: Literal["1", "2", "4", "8", "all"] = "1"
+    """Iterations of loops of stencils that become one; or all of any loop that is no kernel and short."""
     kept: Literal["all", "products", "1", "2", "4", "8"] = "all"
     """Values that are read again far behind."""
 
@@ -79,7 +82,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "transposes": ("read", "stored"),
     "tables": ("small", "large"),
     "loops": ("whole", "distributed"),
-    "unrolled": ("1", "2", "4", "8"),
+    "unrolled": ("1", "2", "4", "8", "all"),
     "kept": ("all", "products", "1", "2", "4", "8"),
 }
 """The values of each choice, the default first."""

@@ -142,17 +142,27 @@ def _first(loop: Loop, carry: Carry, write: _Write, distance: int) -> Value:
 def _stack(loop: Loop, carry: Carry, write: _Write) -> None:
     """Take the array out of the state; what was written is put into it at once behind the loop."""
     sizes, axis, along = write.update.type.shape, write.axis, write.along
-    stacked = Value(loop.names.fresh("written"), TensorType((along.count, *sizes), write.update.type.dtype))
-    loop.stacks.append(Stack(write.update, stacked))
+    others = tuple(size for other, size in enumerate(sizes) if other != axis)
+    row = _before_reshape(loop, write.update, others)
+    box = Value(loop.names.fresh("written"), TensorType((along.count, *row.type.shape), row.type.dtype))
+    loop.stacks.append(Stack(row, box))
     loop.nodes.remove(write.node)
     loop.carries.remove(carry)
-    others = [size for other, size in enumerate(sizes) if other != axis]
-    box = loop.after("reshape", stacked, shape=(along.count, *others))
+    if row.type.shape != others:
+        box = loop.after("reshape", box, shape=(along.count, *others))
     box = loop.after("transpose", box, permutation=(*range(1, axis + 1), 0, *range(axis + 1, len(sizes))))
     if along.step < 0:
         box = loop.after("reverse", box, dimensions=(axis,))
     starts = _starts(loop.after, write, along.least)
     loop.after("dynamic_update_slice", carry.initial, box, *starts, output=carry.last)
+
+
+def _before_reshape(loop: Loop, update: Value, shape: tuple[int, ...]) -> Value:
+    """What an update is made of, if that has this shape: its stack is not reshaped behind the loop."""
+    for node in loop.nodes:
+        if update in node.outputs and node.op == "reshape" and node.inputs[0].type.shape == shape:
+            return node.inputs[0]
+    return update
 
 
 def _starts(emit: Callable[..., Value], write: _Write, along: int) -> Sequence[Value]:

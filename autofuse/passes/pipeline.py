@@ -32,6 +32,7 @@ from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
 from autofuse.passes.transposedcopies import StoreTransposes
 from autofuse.passes.unrolling import UnrollLoops
+from autofuse.passes.wholeunrolling import UnrollWhole
 
 Numerics = Literal["strict", "fast"]
 
@@ -114,7 +115,7 @@ def can_change(graph: Graph, choices: Choices) -> bool:
 
 
 def _unrolling(choices: Choices) -> Pass:
-    return UnrollLoops(int(choices.unrolled))
+    return UnrollWhole() if choices.unrolled == "all" else UnrollLoops(int(choices.unrolled))
 
 
 def finished(graph: Graph) -> Graph:

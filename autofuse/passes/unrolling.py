@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -10,9 +10,9 @@ from autofuse.fusion.loops import refusal
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
-from autofuse.ir.substitution import replaced, substituted_node
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
+from autofuse.passes.copies import copied_node, copied_region
 from autofuse.passes.editing import new_node
 from autofuse.passes.loopediting import Loop, Row, with_loops
 
@@ -61,7 +61,7 @@ def _split_off(loop: Loop, left: int) -> list[tuple[Value, tuple[Value, Value]]]
     parts = [_stacked(loop, stack.stacked, length) for stack in loop.stacks for length in (done, left)]
     attrs = {"length": left, "carries": len(loop.carries), "reverse": loop.reverse}
     results = (*(carry.last for carry in loop.carries), *parts[1::2])
-    body = _copied(loop.node.regions[0], loop)
+    body = copied_region(loop.node.regions[0], {}, loop.names)
     loop.put_after(Node("scan", (*state, *rest), results, attrs, (body,), loop.node.location))
     joined: list[tuple[Value, tuple[Value, Value]]] = []
     for stack, main, tail in zip(loop.stacks, parts[::2], parts[1::2], strict=True):
@@ -91,14 +91,6 @@ def _stacked(loop: Loop, like: Value, length: int) -> Value:
     return Value(loop.names.fresh(like.name), TensorType((length, *like.type.shape[1:]), like.type.dtype))
 
 
-def _copied(body: Graph, loop: Loop) -> Graph:
-    """A body with values of its own."""
-    own = (*body.inputs, *(value for node in body.nodes for value in node.outputs))
-    to = {value: Value(loop.names.fresh(value.name), value.type) for value in own}
-    nodes = tuple(substituted_node(node, to) for node in body.nodes)
-    return Graph(body.name, replaced(body.inputs, to), nodes, replaced(body.outputs, to), body.captures)
-
-
 def _join_iterations(loop: Loop, times: int) -> None:
     """One iteration in place of so many."""
     assert loop.length is not None
@@ -111,7 +103,7 @@ def _join_iterations(loop: Loop, times: int) -> None:
         to: dict[Value, Value] = dict(state)
         for row, chunk in zip(loop.rows, chunks, strict=True):
             to[row.row] = _at(loop, chunk.row, place)
-        _copy(loop, original, to)
+        loop.nodes.extend(copied_node(node, to, loop.names) for node in original)
         for stack, rows in zip(loop.stacks, made, strict=True):
             rows.append(to.get(stack.row, stack.row))
         state = {carry.given: to.get(carry.next, carry.next) for carry in loop.carries}
@@ -155,12 +147,3 @@ def _add(loop: Loop, op: str, *inputs: Value, **attrs: object) -> Value:
     node = new_node(loop.names, op, inputs, attrs, location=loop.node.location)
     loop.nodes.append(node)
     return node.output
-
-
-def _copy(loop: Loop, nodes: Sequence[Node], to: dict[Value, Value]) -> None:
-    """The nodes of one iteration, with values of their own. `to`: what they read; what they make is added."""
-    for node in nodes:
-        inputs = replaced(node.inputs, to)
-        made: Mapping[Value, Value] = {v: Value(loop.names.fresh(v.name), v.type) for v in node.outputs}
-        loop.nodes.append(Node(node.op, inputs, tuple(made.values()), node.attrs, (), node.location))
-        to.update(made)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.loops import refusal
 from autofuse.fusion.regionprograms import RegionProgram, control_node, region_program, region_programs
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
@@ -61,6 +62,18 @@ class RegionPlans:
     def price(self, kernel: KernelCandidate) -> ClassPrice:
         prices = [planned.price for planned in self._of(kernel)]
         return _total(_node(kernel), prices, self._context.limits.iteration_us or 0.0)
+
+    def parts(self, kernel: KernelCandidate) -> Sequence[tuple[str, float]]:
+        node = _node(kernel)
+        before, *regions = self._of(kernel)
+        weighted = [(1.0, before), *((_times(node), region) for region in regions)]
+        inside = [
+            (each.digest, times * (each.measured_us or each.predicted_us or 0.0))
+            for times, planned in weighted
+            for each in planned.plan.kernels
+        ]
+        rest = self.price(kernel).predicted_us - sum(us for _, us in inside)
+        return [*inside, (f"steps of %{node.name}", rest)]
 
     def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
         node = _node(kernel)
@@ -156,6 +169,14 @@ def _total(node: Node, prices: Sequence[ClassPrice], iteration_us: float) -> Cla
     step = replace(_NOTHING, predicted_us=iteration_us)
     steps = 1.0 if role_of(node) is Role.BRANCH else _times(node)
     return _weighted([(1.0, before), (steps, step), *((_times(node), region) for region in regions)])
+
+
+def driven_steps(node: Node) -> float:
+    """Iterations of counted loops that a driver runs: of a node that is one, and of those inside."""
+    if role_of(node) in (Role.COUNTED_LOOP, Role.LOOP) and refusal(node) is None:
+        return 0.0
+    inside = sum(driven_steps(inner) for region in node.regions for inner in region.nodes)
+    return _times(node) * (inside + 1 if role_of(node) is Role.COUNTED_LOOP else inside) if node.regions else 0.0
 
 
 def _times(node: Node) -> float:

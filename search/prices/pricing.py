@@ -43,6 +43,10 @@ class Regions(Protocol):
         """What all iterations cost."""
         ...
 
+    def parts(self, kernel: KernelCandidate) -> Sequence[tuple[str, float]]:
+        """What the price is the sum of: digests of the kernels inside, each with its time in all iterations; steps."""
+        ...
+
     def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
         """What people should know of how the plans were found."""
         ...

@@ -177,19 +177,24 @@ def _price(variant: Variant) -> float:
 def is_clearly_cheaper(variant: Variant, usual: Variant) -> bool:
     """Whether a variant is predicted to be cheaper by more than the model can be off.
 
-    Kernels that both have cost the same, however wrong their price is. The errors of the others are taken to be
+    Kernels that both have cost the same, however wrong their price is, and one that a loop runs is off by as much in
+    all iterations. The errors of the others are taken to be
     independent of one another, which they are not quite: equal mistakes cancel.
     """
     apart: dict[str, float] = {}
-    for partition, sign in ((usual.partition, 1.0), (variant.partition, -1.0)):
-        for mark, us in _prices(partition):
+    for each, sign in ((usual, 1.0), (variant, -1.0)):
+        for mark, us in _prices(each):
             apart[mark] = apart.get(mark, 0.0) + sign * us
     noise = _SIGMA * math.hypot(*apart.values())
     return usual.price_us - variant.price_us > max(LEAST_GAIN * usual.price_us, noise)
 
 
-def _prices(partition: Partition) -> Iterator[tuple[str, float]]:
-    """The digest and the price of each kernel."""
+def _prices(variant: Variant) -> Iterator[tuple[str, float]]:
+    """The digest and the price of each kernel, and of those that a driver runs inside of loops."""
+    prices, partition = variant.context.kernels.prices, variant.partition
     for chosen in partition.kernels:
-        mark = chosen.candidate.digest
-        yield mark, partition.known[mark].predicted_us or 0.0
+        if prices.regions is not None and prices.is_driven(chosen.candidate):
+            yield from prices.regions.parts(chosen.candidate.kernel)
+        else:
+            mark = chosen.candidate.digest
+            yield mark, partition.known[mark].predicted_us or 0.0

@@ -18,6 +18,8 @@ from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
 from tests.fixtures.drivenprograms import PROGRAMS, random_program
 
+DRIVEN = "unrolled=1"
+"""Else loops that are this short are written out."""
 QUICK = ("wave", "while_ring", "branch_in_loop", "written")
 F32 = np.float32
 SIDE = 13
@@ -28,10 +30,10 @@ def executable_of(plan: af.Plan, driver: SimulatedDriver) -> CudaExecutable:
     return target.executable(plan.document)
 
 
-def compare(function: Any, arguments: tuple[Any, ...], policy: str, seed: int = 0) -> af.Plan:
+def compare(function: Any, arguments: tuple[Any, ...], policy: str, seed: int = 0, variants: str = DRIVEN) -> af.Plan:
     """Twice on a device, in both orders of threads: the second call replays graphs, if the device has them."""
     driver = SimulatedDriver(H200, seed, graphs=seed % 2 == 0)
-    plan = af.compile(function, *map(np.array, arguments), backend="simulated", policy=policy)
+    plan = af.compile(function, *map(np.array, arguments), backend="simulated", policy=policy, variants=variants)
     executable = executable_of(plan, driver)
     expected, bounds = interpret(plan.graph, *arguments), bounds_of(plan.graph, arguments)
     for driver.order in ("forward", "reverse"):
@@ -48,6 +50,14 @@ def test_programs(name: str) -> None:
     kinds = {kernel.kind for kernel in plan.kernels}
     assert "driver" in kinds
     assert "interpreter" not in kinds
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "moved" else pytest.mark.slow) for n in PROGRAMS])
+def test_programs_whose_loops_are_written_out(name: str) -> None:
+    function, arguments = PROGRAMS[name]
+    assert "interpreter" not in {
+        kernel.kind for kernel in compare(function, arguments, "analytical", len(name), "unrolled=all").kernels
+    }
 
 
 @pytest.mark.slow
@@ -81,7 +91,8 @@ def copies_of(times: int) -> int:
     """Copies of a call, those on the device included."""
     u = np.random.default_rng(1).standard_normal((SIDE, SIDE)).astype(F32)
     driver = SimulatedDriver(H200)
-    executable = executable_of(af.compile(lambda u: diffused(u, times), u, backend="simulated"), driver)
+    plan = af.compile(lambda u: diffused(u, times), u, backend="simulated", variants=DRIVEN)
+    executable = executable_of(plan, driver)
     executable.run([u])
     before = driver.calls["copy"]
     executable.run([u])
@@ -111,7 +122,7 @@ def test_a_condition_is_all_that_is_read_back() -> None:
 
 def test_reports_say_what_runs_where(tmp_path: Path) -> None:
     function, arguments = PROGRAMS["heat"]
-    plan = af.compile(function, *arguments, backend="cuda", device="h200")
+    plan = af.compile(function, *arguments, backend="cuda", device="h200", variants=DRIVEN)
     text = str(plan.explain())
     assert "the host starts the kernels inside; what they compute stays on the device" in text
     assert "by NumPy" not in text

@@ -23,7 +23,7 @@ from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_program
 def compare(function: Any, arguments: tuple[Any, ...], policy: str) -> af.Plan:
     driver = SimulatedDriver(H200)
     target: Any = SimulatedTarget(H200, driver, "simulated")
-    plan = af.compile(function, *arguments, backend="simulated", policy=policy)
+    plan = af.compile(function, *arguments, backend="simulated", policy=policy, variants="unrolled=1")
     executable = target.executable(plan.document)
     flat = list(arguments)
     expected, bounds = interpret(plan.graph, *flat), bounds_of(plan.graph, flat)
