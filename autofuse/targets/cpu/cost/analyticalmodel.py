@@ -34,7 +34,7 @@ from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-ANALYTICAL_VERSION = 7
+ANALYTICAL_VERSION = 8
 """Raised when prices change: learned corrections of another version do not apply."""
 SIGMA = 0.3
 """Deviation of log(measured / predicted) where the machine was calibrated, on programs that the model's constants were
@@ -158,8 +158,12 @@ class AnalyticalCpuModel:
         serial = sum(own.chain_us(stage) for stage in phase.stages) / speed_up
         overhead = sum(own.entries_us(stage) for stage in phase.stages) / speed_up + _CALL_US
         library = sum(self._product_us(dot) for dot in phase.dots if dot.library) / speed_up
-        memory = self._memory.phase_us(phase, kernel, speed_up)
-        hidden = self._hidden_us(phase, stages, memory) if not phase.dots else min(memory, compute + library)
+        if any(not _is_vector(dot) for dot in phase.dots):
+            near, far = self._memory.near_and_far_us(phase, kernel, speed_up)
+            memory, hidden = near + far, min(near, compute + library)
+        else:
+            memory = self._memory.phase_us(phase, kernel, speed_up)
+            hidden = min(memory, compute + library) if phase.dots else self._hidden_us(phase, stages, memory)
         us = max(memory + compute + library - (1 - self._calibration.unhidden) * hidden, serial) + overhead
         return Breakdown(us, memory, compute, serial, library, overhead)
 
@@ -183,28 +187,27 @@ class AnalyticalCpuModel:
         return math.fsum(cycles) * self._instructions.cycle_us
 
     def _product_us(self, dot: DotFeatures) -> float:
-        """Calls of BLAS on one core: the multiplying, the factors laid out once per call, and the calls."""
+        """Calls of BLAS on one core: the multiplying, the right factor laid out once per call, and the calls."""
         us = self.multiplying_us(dot) + dot.calls * _BLAS_CALL_US
         return us + self.laid_out(dot) / self._calibration.packed_elements_per_us
 
     def laid_out(self, dot: DotFeatures) -> float:
-        """Elements that BLAS lays out in all calls, right factors in full; none where it reads them in place."""
-        return dot.all_rows * dot.depth * _LEFT + dot.packed_elements if self._packs(dot) else 0.0
+        """Elements of right factors that BLAS lays out in all calls; none where it reads them in place."""
+        return dot.packed_elements if self._packs(dot) else 0.0
 
     def _packs(self, dot: DotFeatures) -> bool:
         """Whether BLAS lays out the factors: not for a matrix times a vector, nor for small ones on some CPUs."""
         small = self.description.vector_bits >= _DIRECT_BITS and dot.rows * dot.columns * dot.depth <= _DIRECT
-        return min(dot.rows, dot.columns) > 1 and not small
+        return not _is_vector(dot) and not small
 
     def multiplying_us(self, dot: DotFeatures) -> float:
-        """Flops at the peak for the shape, and the right factor moved once per call."""
-        peak = self._calibration.blas_gflops[dot.dtype].one * 1e3
-        itemsize = 8 if dot.dtype == "f64" else 4
-        us = dot.flops / (peak * _edge(dot.rows, 1) * _edge(dot.columns, 1) * _edge(dot.depth, 2))
-        if min(dot.rows, dot.columns) >= _PACKS_FROM and self._packs(dot):
-            moved = 3 * dot.depth * dot.columns * itemsize  # read, written, and read again by the product
-            us += dot.calls * moved / self._memory.copy_bytes_per_us(moved)
-        return us
+        """Flops at the peak, as much longer as sides are short. A left factor is laid out once for all columns."""
+        us = dot.flops / (self._calibration.blas_gflops[dot.dtype].one * 1e3)
+        if _is_vector(dot):
+            return us * _longer(dot.rows, 1) * _longer(dot.columns, 1) * _longer(dot.depth, 2)
+        if self._packs(dot):
+            return us * _longer(dot.rows, _PACKED_ROWS) * _longer(dot.columns, _PACKED_COLUMNS)
+        return _DIRECT_SHARE * us * _longer(dot.columns, _DIRECT_COLUMNS) * _longer(dot.depth, _DIRECT_DEPTH)
 
     def _opaque_us(self, opaque: OpaqueFeatures) -> float:
         """A call back into Python, NumPy's own overhead per operation, copies at one core's bandwidth; or loops."""
@@ -230,14 +233,15 @@ class AnalyticalCpuModel:
         return us + self._calibration.fork_join_us * shared
 
 
-_LEFT = 0.9
-"""What laying out one element of the left factor takes of what one of the right takes."""
-_BLAS_CALL_US = 0.2
+_BLAS_CALL_US = 0.1
 _DIRECT_BITS, _DIRECT = 512, 100**3
 """With vectors of so many bits OpenBLAS multiplies without laying out factors, up to so many multiply-adds
 (`kernel/x86_64/sgemm_small_kernel_permit_skylakex.c`, since 0.3.17)."""
-_PACKS_FROM = 4
-"""Products with a side shorter than this run as matrix times vector, on the factors as they lie."""
+_PACKED_ROWS, _PACKED_COLUMNS = 8, 14
+"""Sides of which products take twice as long as at the peak: columns share what laying out the left factor takes."""
+_DIRECT_SHARE, _DIRECT_COLUMNS, _DIRECT_DEPTH = 0.85, 4, 8
+"""The same of products whose factors stay where they are, and what these take of the time of a large one, which also
+waits for memory."""
 _CALLBACK_US = 6.0
 _NODE_US = 3.0
 _SORT_NS = 0.5
@@ -249,6 +253,11 @@ _COPIED_ALONE = 256 << 10
 """Bytes from which on a copy is shared."""
 
 
-def _edge(size: int, half: int) -> float:
-    """The share of the peak left by one short side: half of it at `half`."""
-    return size / (size + half)
+def _longer(size: int, half: int) -> float:
+    """How many times as long a side takes that is short: twice at `half`."""
+    return 1.0 + half / max(size, 1)
+
+
+def _is_vector(dot: DotFeatures) -> bool:
+    """Whether a product reads a matrix once: a factor, or both, are vectors."""
+    return min(dot.rows, dot.columns) == 1

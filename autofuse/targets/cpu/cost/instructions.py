@@ -23,7 +23,11 @@ _LEVEL_CYCLES = 0.6
 _PLACED_CYCLES = 5.0
 """The same, and one vector in flight joined to another, where positions are found: comparisons and choices of pairs."""
 _PORTS = 0.4
-"""Share of the work of the less busy execution ports that the busiest one does not hide."""
+"""Share of what moves that arithmetic does not hide, or the other way round."""
+_DIVIDING = 0.6
+"""The same of the divider and the other operations: what is divided, and what is made of it, wait for each other."""
+_DIVIDER_SHARE = 0.85
+"""Of what a division takes in a calibration: what the divider takes; the rest is what surrounds it there."""
 _MASKED = 0.25
 """Extra accesses that a masked one counts as."""
 _WAITED_FOR = frozenset(("divide", "sqrt", "exp", "log", "tanh", "sin", "erf", "power"))
@@ -76,8 +80,8 @@ class InstructionModel:
         spilled = stage.spilled * stage.vectors / stage.unroll
         access_us = self._narrow_access_us if narrow else self._access_us
         moving = (accesses + 2 * spilled) * access_us + self._steps_us(stage.far_walks)
-        longest = max(arithmetic, divider, moving)
-        return longest + _PORTS * (arithmetic + divider + moving - longest)
+        work = max(arithmetic, divider) + _DIVIDING * min(arithmetic, divider)
+        return max(work, moving) + _PORTS * min(work, moving)
 
     def entries_us(self, stage: StageFeatures) -> float:
         """Entering the loops of a stage."""
@@ -94,7 +98,7 @@ class InstructionModel:
             elements = stage.lanes if op_class in _BY_ELEMENT else self._lanes[dtype] / (1 + narrow)
             us = count * elements / self._calibration.throughput(op_class, dtype, narrow=narrow)
             if op_class in _DIVIDER:
-                divider += us
+                divider += us * _DIVIDER_SHARE
             else:
                 arithmetic += us
         return arithmetic, divider

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autofuse.cost_models.features import BufferFeatures, KernelFeatures, PhaseFeatures
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.device.describe import CpuDescription, Rate
@@ -51,6 +53,14 @@ class MemoryModel:
 
     def phase_us(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: float) -> float:
         """All bytes of a phase, moved by `workers` cores at once."""
+        return _together(self._boundary_us(phase, kernel, workers))
+
+    def near_and_far_us(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: float) -> tuple[float, float]:
+        """The same bytes: those that move between the two nearest caches, and those that come from beyond."""
+        near, *far = self._boundary_us(phase, kernel, workers)
+        return near, _together(far)
+
+    def _boundary_us(self, phase: PhaseFeatures, kernel: KernelFeatures, workers: float) -> list[float]:
         least_read, least_written = phase.reuse.traffic(float("inf"))
         times: list[float] = []
         past = _STREAMED * least_written if kernel.stream_stores and not any(s.reduces for s in phase.stages) else 0.0
@@ -62,8 +72,7 @@ class MemoryModel:
                 written = past if boundary is self._boundaries[-1] else 0.0
             weight = _WRITE if boundary.inner else _WRITE_NEAR
             times.append((_READ * read + weight * written) / self._rate(boundary.rate, workers))
-        slowest = max(times)
-        return slowest + _REST * (sum(times) - slowest)
+        return times
 
     def write_us(self, nbytes: int) -> float:
         """Writing one value, by all threads, to the nearest level that holds it and as much again."""
@@ -104,6 +113,12 @@ class MemoryModel:
         if total == 0:
             return 1.0
         return min(1.0, max(0.0, 2.0 - total / (_FILL * capacity)))
+
+
+def _together(times: Sequence[float]) -> float:
+    """Boundaries that work side by side."""
+    slowest = max(times)
+    return slowest + _REST * (sum(times) - slowest)
 
 
 def _touched(buffer: BufferFeatures) -> int:

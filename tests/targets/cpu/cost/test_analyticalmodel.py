@@ -29,6 +29,7 @@ from autofuse.lower.tile import (
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.cost.instructions import InstructionModel
+from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
 from autofuse.testing.devices import server
@@ -157,6 +158,39 @@ def test_small_products_are_not_packed_where_vectors_are_wide():
     assert per_call[1] > 1.2 * per_call[0]
 
 
+@pytest.mark.parametrize("dots", ["library", "generated"])
+def test_products_wait_for_bytes_from_beyond_the_second_cache(dots):
+    """The product's own work, and 32 MB of rows that are read for 16 flops a byte: neither hides the other."""
+    model = AnalyticalCpuModel(server(1))
+    kernel = model.features(KernelFacts(matmul(1 << 16, 32, 128, 256, dots=dots)))
+    told = model.breakdown(kernel)
+    near, far = MemoryModel(server(1)).near_and_far_us(kernel.phases[0], kernel, 1.0)
+    work = told.compute + told.library
+    assert near < work < 3 * far
+    assert told.us == pytest.approx(work + far + told.overhead + server(1).calibration.unhidden * near)
+
+
+def test_a_matrix_times_a_vector_waits_for_the_matrix_alone():
+    model = AnalyticalCpuModel(replace(server(1), calibration=replace(server(1).calibration, unhidden=0.0)))
+    told = model.breakdown(model.features(KernelFacts(matmul(4096, 1, 4096, 256))))
+    assert told.us == pytest.approx(max(told.memory, told.compute + told.library) + told.overhead)
+
+
+def test_a_thin_product_takes_longer_than_its_flops():
+    per_row = [price(matmul(rows, 4096, 256, rows), 1) / rows for rows in (8, 64, 512)]
+    assert per_row[0] > 1.7 * per_row[1] > 1.7 * per_row[2]
+
+
+def test_dividing_and_other_work_hide_each_other_in_part():
+    (stage,) = features(elementwise_kernel(64)).phases[0].stages
+    model = InstructionModel(server(1))
+    divided, added = {("divide", "f32"): 1e6}, {("add", "f32"): 5e6}
+    first, second, both = (
+        model.stage_us(replace(stage, operations=work), 512) for work in (divided, added, divided | added)
+    )
+    assert both == pytest.approx(max(first, second) + 0.6 * min(first, second), rel=0.01)
+
+
 def test_dividing_once_costs_a_part_of_dividing_a_vector():
     (stage,) = features(elementwise_kernel(64)).phases[0].stages
     model, divisions = InstructionModel(server(1)), {("divide", "f32"): 1e6}
@@ -164,7 +198,8 @@ def test_dividing_once_costs_a_part_of_dividing_a_vector():
         model.stage_us(replace(stage, operations=wide, scalar_operations=single), 512)
         for wide, single in ((divisions, {}), ({}, divisions))
     )
-    assert scalars == pytest.approx(1.5 * vectors / 4, rel=0.01)  # 128 of 512 bits, half as long again for waiting
+    # 128 of 512 bits, half as long again for waiting; the divider has 0.85 of what a vector takes
+    assert scalars == pytest.approx(1.5 * vectors / 0.85 / 4, rel=0.01)
 
 
 @pytest.mark.parametrize(("elements", "dearer"), [(1000, 1.0), (1 << 20, 1.2), (1 << 26, 1.0)])

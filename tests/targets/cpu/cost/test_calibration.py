@@ -70,10 +70,10 @@ def test_narrow_vectors_that_were_not_measured_are_as_much_slower_as_usual():
     assert found.unmeasured == tuple(sorted({*SERVER.calibration.unmeasured} - {"l1_bytes_per_us"}))
 
 
-def test_what_a_thin_product_takes_beside_multiplying_lays_out_its_factors():
+def test_what_a_thin_product_takes_beside_multiplying_lays_out_its_right_factor():
     model = AnalyticalCpuModel(SERVER)
     dot = DotFeatures(THIN_ROWS, THIN_COLUMNS, THIN_DEPTH, 1, THIN_ROWS, "f32", True, 0.0)
-    elements = THIN_COLUMNS * THIN_DEPTH + 0.9 * THIN_ROWS * THIN_DEPTH
+    elements = THIN_COLUMNS * THIN_DEPTH
     us = model.multiplying_us(dot) + 50.0
     assert assembled(SERVER, estimates(thin=1 / us), [8]).packed_elements_per_us == pytest.approx(elements / 50)
     # faster than the products that were measured: hardly any of it
