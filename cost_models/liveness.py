@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from autofuse.lower.tile import ArgReduce, Constant, Effect, Leave, Load, Map, Next, Reduce, Scan, Statement, Store
+from autofuse.lower.tile import (
+    ArgReduce,
+    Constant,
+    Effect,
+    Leave,
+    Load,
+    Map,
+    Next,
+    Reduce,
+    Repeat,
+    Scan,
+    Statement,
+    Store,
+)
 
 
 def most_live(body: tuple[Statement, ...]) -> int:
@@ -35,7 +48,7 @@ def operands_of(statement: Statement) -> tuple[int, ...]:
             return tuple(number for number in (mask, fill) if number is not None)
         case Reduce(operand=operand) | Scan(operand=operand) | ArgReduce(operand=operand):
             return (operand,)
-        case Next(value=value) | Leave(settled=value):
+        case Next(value=value) | Leave(settled=value) | Repeat(settled=value):
             return (value,)
         case _:
             return ()

@@ -64,7 +64,12 @@ def _follows(kernel: KernelCandidate, node: Node) -> bool:
 
 def _spreads(kernel: KernelCandidate, node: Node) -> bool:
     """Whether something larger is computed from a reduction's result, as a softmax's quotient is: a second pass."""
-    return any(not is_view(other) and other.output.type.size > node.output.type.size for other in _below(kernel, node))
+    return any(not is_view(other) and _size(other) > node.output.type.size for other in _below(kernel, node))
+
+
+def _size(node: Node) -> int:
+    """Elements of the largest result."""
+    return max(value.type.size for value in node.outputs)
 
 
 def _below(kernel: KernelCandidate, node: Node) -> Iterator[Node]:

@@ -8,12 +8,12 @@ worker holds every element, which must be few.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 from autofuse.fusion.conditions import ending
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
-from autofuse.fusion.nodeaxes import body_of, is_loop, kept_axes, loop_inside, loop_nodes, parts_of_state
+from autofuse.fusion.nodeaxes import body_of, inner_nodes, is_loop, kept_axes, loop_nodes, nested_loops, parts_of_state
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -37,45 +37,26 @@ _refusals: WeakKeyDictionary[Node, str | None] = WeakKeyDictionary()
 
 def _refusal(node: Node) -> str | None:
     nodes = loop_nodes(node)
-    nested = loop_inside(node)
-    reason = _nesting_refusal(node, nested, nodes)
-    if reason is not None:
-        return reason
+    nested = nested_loops(node)
+    for loop in (node, *nested):
+        if role_of(loop) is Role.LOOP and any(map(is_loop, inner_nodes(loop.regions[0].nodes))):
+            return f"there is a loop in the condition of {loop.op} %{loop.name}"
     for inner in nodes:
         role = role_of(inner)
-        if not (inner is nested or role in _ROLES or role.is_leaf or role.moves):
+        if not (is_loop(inner) or role in _ROLES or role.is_leaf or role.moves):
             return f"{inner.op} %{inner.name} in its body is no scalar code"
     if any(0 in value.type.shape for inner in nodes for value in inner.outputs):
         return "its body has values without elements"
     dims = Dimensions([node])
     if dims.has_conflict():
         return "two axes of one value in its body would be the same loop"
-    if nested is not None and not time_factors(node, dims).isdisjoint(time_factors(nested, dims)):
-        return f"{node.op} %{node.name} and the loop in its body walk one axis"
     return too_much_held(node, dims, loop_factors(node, dims))
-
-
-def _nesting_refusal(node: Node, nested: Node | None, nodes: Sequence[Node]) -> str | None:
-    """Why loops in the body of a loop cannot be walked with it; None if there is none, or it can."""
-    loops = [inner for inner in nodes if is_loop(inner)]
-    if not loops:
-        return None
-    if loops != [nested] or nested is None:
-        return (
-            f"there are {len(loops)} loops in its body, or one in a branch: more than one right inside are not walked"
-        )
-    if Role.LOOP in (role_of(node), role_of(nested)):
-        return f"{nested.op} %{nested.name} is in its body, and data say when one of them ends"
-    if nested.attrs["reverse"] != node.attrs["reverse"]:
-        return f"{nested.op} %{nested.name} in its body runs the other way"
-    return None
 
 
 def too_much_held(node: Node, dims: Dimensions, grid: frozenset[AxisFactor]) -> str | None:
     """What a loop carries, or stacks, with more elements at a point of a grid than a worker holds; None for nothing."""
     times = _all_times(node, dims)
-    nested = loop_inside(node)
-    for value in (*node.outputs, *(nested.outputs if nested is not None else ())):
+    for value in (*node.outputs, *(value for loop in nested_loops(node) for value in loop.outputs)):
         held = math.prod(dims.extent(factor) for factor in dims.factors(value) - times - grid)
         if held > MAX_HELD:
             return (
@@ -93,9 +74,8 @@ def time_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
 
 
 def _all_times(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
-    """The factors that count the iterations of a loop, and of the one in its body."""
-    nested = loop_inside(node)
-    return time_factors(node, dims) | (time_factors(nested, dims) if nested is not None else frozenset())
+    """The factors that count the iterations of a loop, and of those in its body."""
+    return frozenset(factor for loop in (node, *nested_loops(node)) for factor in time_factors(loop, dims))
 
 
 def loop_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
@@ -108,11 +88,11 @@ def loop_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
 def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
     """Factors of the state that a body, or a condition, reads at other positions than that of the result."""
     depends = {value for region in node.regions for value in region.inputs[: parts_of_state(node)]}
-    nested = loop_inside(node)
-    depends.update(body_of(nested).inputs if nested is not None else ())
-    asked = ending(node)
+    nested = nested_loops(node)
+    depends.update(value for loop in nested for region in loop.regions for value in region.inputs)
+    asked = [end.reduction for loop in (node, *nested) if (end := ending(loop)) is not None]
     for inner in loop_nodes(node):
-        if asked is not None and inner is asked.reduction:
+        if inner in asked:
             continue
         state = [number for number, value in enumerate(inner.inputs) if value in depends]
         if not depends.isdisjoint(value for side in inner.regions for value in side.outputs):
@@ -120,7 +100,7 @@ def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
         if not state:
             continue
         depends.update(inner.outputs)
-        if inner is nested:
+        if is_loop(inner):
             continue
         if role_of(inner) is Role.RESHAPE and _flat(dims, dims.use(inner, 0)) == _flat(dims, inner.output):
             continue

@@ -94,9 +94,27 @@ def body_of(loop: Node) -> Graph:
     return loop.regions[-1]
 
 
-def loop_inside(loop: Node) -> Node | None:
-    """The loop that stands in a loop's body, if there is one."""
-    return next((node for node in body_of(loop).nodes if is_loop(node)), None)
+Taken = tuple[tuple[Value, bool], ...]
+"""The conditions of branches, from the outermost inwards, and what each is on the side that is meant."""
+
+
+def loops_inside(loop: Node) -> Sequence[tuple[Node, Taken]]:
+    """The loops right in a loop's body, in order, each with the branches that it is in."""
+    return [*_loops_among(body_of(loop).nodes, ())]
+
+
+def _loops_among(nodes: Sequence[Node], taken: Taken) -> Iterator[tuple[Node, Taken]]:
+    for node in nodes:
+        if is_loop(node):
+            yield node, taken
+        elif role_of(node) is Role.BRANCH:
+            for side, truth in zip(node.regions, (True, False), strict=True):
+                yield from _loops_among(side.nodes, (*taken, (node.inputs[0], truth)))
+
+
+def nested_loops(loop: Node) -> Sequence[Node]:
+    """All loops in a loop's regions, however deep."""
+    return [node for node in loop_nodes(loop) if is_loop(node)]
 
 
 def parts_of_state(loop: Node) -> int:

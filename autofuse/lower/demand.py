@@ -24,7 +24,7 @@ from autofuse.ir.optable import elementwise_op, index_op, role_of
 from autofuse.ir.pieces import Condition, Piece
 from autofuse.lazydataclass import replace
 from autofuse.lower.knownpositions import at_known, known_positions
-from autofuse.lower.looplowering import LoopBuilder
+from autofuse.lower.looplowering import LoopBuilder, Rows
 from autofuse.lower.overwriting import Overwriting
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
@@ -60,11 +60,10 @@ class PhaseBuilder(PhaseFrame):
 
     def store_output(self, value: Value) -> None:
         """Store every element of `value` into its output buffer."""
-        symbols, places = self._walked(value)
-        level, mask = self.levels[value], None
-        if self._loops:
-            symbols, mask = self._loops.row_stage(self, level, symbols)
-        stage = self.draft.stage(level, symbols)
+        rows = self._loops.rows(self, value) if self._loops else None
+        symbols, places = self._walked(value) if rows is None else self._placed(value, rows)
+        stage = self.draft.stage(self.levels[value], symbols)
+        mask = None if rows is None else self.test(stage, rows.conditions)
         for at in places:
             scalar = self.value(stage, value, at, None)
             stage.roots.append((value, at))
@@ -101,6 +100,14 @@ class PhaseBuilder(PhaseFrame):
         if not times or not few or math.prod(symbol.extent for symbol in few) > MAX_HELD:
             return symbols, [at]
         return tuple(symbol for symbol in symbols if symbol in times), self.places_held(value, times)
+
+    def _placed(self, value: Value, rows: Rows) -> tuple[tuple[Symbol, ...], Sequence[tuple[Affine, ...]]]:
+        """The same, of rows that loops with loops in their bodies make."""
+        held = math.prod(symbol.extent for symbol in self.stream_symbols(value) if symbol not in rows.numbers)
+        if held > MAX_HELD:
+            raise LegalityError(f"{held} elements of a row of %{value.name} are made at once: more than {MAX_HELD}")
+        places = self.places_held(value, rows.numbers)
+        return rows.symbols, [tuple(index.renamed(i, rows.numbers) for i in at) for at in places]
 
     # ---- values --------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Vari
 from autofuse.ir.optable import scalar_op
 from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.sections import cone
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
@@ -35,6 +36,7 @@ from autofuse.lower.tile import (
     Phase,
     Position,
     Reduce,
+    Repeat,
     RowGroup,
     Scan,
     Space,
@@ -209,7 +211,7 @@ class _StageRun:
                     memory = self.phase.memory[statement.buffer]
                     value = self.scalars[statement.value]
                     memory.write(self._index(statement.offset), self._mask(statement.mask), self.copy, value)
-                case Leave() | Next():
+                case Leave() | Repeat() | Next():
                     raise BackendError("what is carried is evaluated one iteration after another")
                 case _:
                     self.scalars[statement.result] = self._widen(self._scalar(statement))
@@ -281,51 +283,95 @@ class _OrderedRun(_StageRun):
         """Where each iteration stands, all loops of the stage in one axis."""
         self.settled: Array | None = None
         """Points that are settled: each is left alone from then on, as a worker of that point alone would do."""
+        self.resting: Array | None = None
+        """Those for which what is repeated is over."""
         self.inner = (1,)
         self.shape = (*phase.shape, 1)
         self.at = {symbol: self._first(array) for symbol, array in self.at.items()}
         self.copy = self._first(self.copy)
         self.scalars = {number: self._first(array) for number, array in self.scalars.items()}
+        self.held: dict[int, Array] = {}
+        """By carry, what the next iteration gets."""
+        self.rows: dict[int, list[Array]] = {}
+        """By reduction, what each iteration gave."""
 
     def _first(self, array: Array) -> Array:
         return array[(..., *(0 for _ in self.stage.symbols))][..., None]
 
     def run(self) -> dict[int, Array]:
         """The reduced and the carried values, one per grid point."""
-        carries = [s for s in self.stage.body if isinstance(s, Carry)]
         reductions = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce)]
         for statement in self.stage.before:
-            self._step(statement, {})
-        held = {carry.result: self.scalars[carry.initial] for carry in carries}
-        reduced: dict[int, list[Array]] = {s.result: [] for s in reductions}
-        for i in self._iterations(math.prod(symbol.extent for symbol in self.stage.symbols)):
-            self.at.update({symbol: places[..., i : i + 1] for symbol, places in self.walked.items()})
-            self.scalars.update(held)
-            for statement in self.stage.body:
-                self._step(statement, held)
-            for statement in reductions:
-                reduced[statement.result].append(self.scalars[statement.operand])
-            if self.settled is not None and self.settled.all():
-                break
-        totals = {number: array[..., 0] for number, array in held.items()}
+            self._step(statement)
+        self.held = {s.result: self.scalars[s.initial] for s in self.stage.body if isinstance(s, Carry)}
+        self.rows = {s.result: [] for s in reductions}
+        self._walk(self.stage.symbols)
+        totals = {number: array[..., 0] for number, array in self.held.items()}
         for statement in reductions:
-            totals[statement.result] = self._reduced(statement, reduced[statement.result])
+            totals[statement.result] = self._reduced(statement, self.rows[statement.result])
         return totals
 
-    def _iterations(self, extent: int) -> Iterable[int]:
+    def _walk(self, symbols: Sequence[Symbol]) -> None:
+        """All iterations of loops in one another, until all points are settled."""
+        if not symbols:
+            self._iteration()
+            return
+        symbol, inner = symbols[0], symbols[1:]
+        for place in self._iterations(symbol):
+            self.at[symbol] = np.full(self.shape, place)
+            again = next((s for s in self.stage.body if isinstance(s, Repeat) and self._is_meant(s, symbol)), None)
+            if again is None:
+                self._walk(inner)
+            else:
+                self._repeat(again, inner)
+            if self.settled is not None and self.settled.all():
+                return
+
+    def _is_meant(self, repeat: Repeat, symbol: Symbol) -> bool:
+        """Whether the iteration of a symbol that is at hand is to be repeated."""
+        return repeat.symbol == symbol and bool(self._asked(repeat.where).all())
+
+    def _repeat(self, repeat: Repeat, inner: Sequence[Symbol]) -> None:
+        before = self.resting
+        self.resting = np.zeros(self.shape, np.bool_)
+        while True:
+            self.resting = self.resting | self._asked(repeat.settled)
+            if self.resting.all():
+                break
+            self._walk(inner)
+        self.resting = before
+
+    def _asked(self, scalar: int) -> Array:
+        """A condition that is computed from what is carried."""
+        self.scalars.update(self.held)
+        for statement in cone(self.stage.body, scalar):
+            self._step(statement)
+        return self.scalars[scalar]
+
+    def _iteration(self) -> None:
+        self.scalars.update(self.held)
+        for statement in self.stage.body:
+            self._step(statement)
+        for statement in self.stage.body:
+            if isinstance(statement, Reduce | ArgReduce):
+                self.rows[statement.result].append(self.scalars[statement.operand])
+
+    def _iterations(self, symbol: Symbol) -> Iterable[int]:
         """The iterations to do; without an end where data decide it, and then nothing is read at their positions."""
         leave = self.stage.leave
-        if leave is not None and leave.required:
+        if leave is not None and leave.required and symbol == self.stage.symbols[0]:
             return itertools.repeat(0)
-        return range(extent)[:: -1 if self.stage.is_reversed else 1]
+        return range(symbol.extent)[:: -1 if self.stage.is_reversed else 1]
 
-    def _step(self, statement: Statement, held: dict[int, Array]) -> None:
+    def _step(self, statement: Statement) -> None:
         match statement:
-            case Carry() | Reduce() | ArgReduce():
+            case Carry() | Reduce() | ArgReduce() | Repeat():
                 pass
             case Next(carry, value):
                 new = self.scalars[value]
-                held[carry] = new if self.settled is None else np.where(self.settled, self.scalars[carry], new)
+                for left_alone in (self.settled, self.resting):
+                    new = new if left_alone is None else np.where(left_alone, self.scalars[carry], new)
+                self.held[carry] = new
             case Leave(settled):
                 self.settled = self.scalars[settled]
             case Store():

@@ -56,7 +56,7 @@ def _numbered(stage: StageDraft) -> StageDraft:
 
 def _rewritten(stage: StageDraft, symbols: tuple[Symbol, ...], rewrite: Rewrite) -> StageDraft:
     """A stage that walks `symbols`, its index expressions rewritten."""
-    done = StageDraft(stage.level, stage.late, symbols, moving=stage.moving)
+    done = StageDraft(stage.level, stage.late, symbols, resting=stage.resting, sections=stage.sections)
     done.body = [rewritten(statement, rewrite) for statement in stage.body]
     done.before = None if stage.before is None else _rewritten(stage.before, (), rewrite)
     return done
@@ -207,7 +207,7 @@ def _stage(stage: StageDraft, *, spreads: bool) -> Stage:
     body = tuple(stage.body)
     if not spreads or not symbols or any(isinstance(s, Scan) for s in body):
         before = () if stage.before is None else tuple(stage.before.body)
-        return Stage(symbols, body, None, before=before)
+        return Stage(symbols, body, None, before=before, sections=stage.sections)
     vectorised = symbols[0] if len(symbols) == 1 else max(reversed(symbols), key=lambda symbol: _score(body, symbol))
     ordered = (*(s for s in symbols if s != vectorised), vectorised)
     return Stage(ordered, body, vectorised)

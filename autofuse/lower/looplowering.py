@@ -7,74 +7,66 @@ and with them stacks of columns and slices of those.
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.conditions import ending
-from autofuse.fusion.loops import MAX_HELD
-from autofuse.fusion.nodeaxes import body_of, dot_axes, is_loop, loop_inside, loop_nodes, parts_of_state, reduced_axes
+from autofuse.fusion.nodeaxes import loop_nodes
 from autofuse.ir import dtypes, index
-from autofuse.ir.combiners import combiner_identity
-from autofuse.ir.dtypes import DType
-from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
-from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
+from autofuse.lower.bodies import chosen, unrolled
+from autofuse.lower.looptree import (
+    Loop,
+    counted_by,
+    hands_on,
+    is_done,
+    is_reversed,
+    iterates,
+    loop_trees,
+    row,
+    sections,
+    starts,
+    walked,
+)
+from autofuse.lower.phasedrafts import Demand, Instance, Resting, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
-from autofuse.lower.reducing import BOOL_COMBINERS
-from autofuse.lower.tile import Carry, Leave, Next, Scalar
+from autofuse.lower.tile import Carry, Leave, Next, Repeat, Scalar, Store
 
-GUESSED_TRIPS = 32
-"""Iterations of a loop whose number only data know."""
+MOST_KEPT = 1024
+"""Most rows, of one element each, of a loop in a body that are kept on chip for what follows it there."""
 
 
-@dataclass(eq=False)
-class _Loop:
-    """A loop that is being lowered."""
+class Rows(NamedTuple):
+    """Where rows of loops with loops in their bodies are made."""
 
-    node: Node
-    time: Symbol | None = None
-    carries: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
-    """Elements of the state that the body reads."""
-    outer: _Loop | None = None
-    """The loop in whose body it stands."""
-    inner: _Loop | None = None
-    """The loop in its body."""
-    starts: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
-    """Of a loop in a body: what an iteration gets, which in the first one is what the body makes of it."""
-    waiting: list[Instance] = field(default_factory=list[Instance])
-    """Those whose value in the next iteration is not lowered yet."""
-    constant: dict[Instance, Scalar] = field(default_factory=dict[Instance, Scalar])
-    """Values of the enclosing graph, computed once before the loop."""
-    is_draining: bool = False
-    has_end: bool = False
-    """Whether its condition is lowered."""
+    symbols: tuple[Symbol, ...]
+    """What the stage walks."""
+    numbers: Mapping[Symbol, Affine]
+    """By the symbol of the axis that counts a loop's rows, which row it is."""
+    conditions: tuple[Condition, ...]
+    """When it is made."""
 
-    @property
-    def body(self) -> Graph:
-        return body_of(self.node)
 
-    @property
-    def parts(self) -> int:
-        """Of the state."""
-        return parts_of_state(self.node)
+class _Used(NamedTuple):
+    """A result of a loop that a value is made of."""
+
+    loop: Loop
+    row: Value | None
+    """Of a stack, what an iteration makes of it."""
+    is_own: bool
+    """Whether an element of the value is made of the row at its own place."""
 
 
 class LoopBuilder:
     """Lowers loops. It asks for elements by yielding requests; the phase comes with each call."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        loops = [_Loop(node) for node in nodes if is_loop(node)]
-        for loop in tuple(loops):
-            nested = loop_inside(loop.node)
-            if nested is not None:
-                loop.inner = _Loop(nested, outer=loop)
-                loops.append(loop.inner)
+        loops = [loop for whole in loop_trees(nodes) for loop in whole.all()]
         self._loops = {loop.node.outputs[0]: loop for loop in loops}
         self._by_result = {v: loop for loop in loops for v in loop.node.outputs}
         self._given = {
@@ -90,8 +82,8 @@ class LoopBuilder:
         return bool(self._loops)
 
     def times(self, frame: PhaseFrame) -> frozenset[Symbol]:
-        """The symbols that walk iterations."""
-        return frozenset(self._time(frame, loop) for loop in self._loops.values())
+        """The symbols that walk iterations of the loops in no other's body."""
+        return frozenset(walked(frame, loop)[0] for loop in self._loops.values() if loop.outer is None)
 
     def is_inside(self, value: Value) -> bool:
         """Whether a body makes a value."""
@@ -110,9 +102,9 @@ class LoopBuilder:
         node = frame.producers[value]
         match role_of(node):
             case Role.REDUCE | Role.DOT:
-                return (yield from _unrolled(frame, stage, node, at, guard))
+                return (yield from unrolled(frame, stage, node, at, guard))
             case Role.BRANCH:
-                return (yield from _chosen(frame, stage, node, (value, at), guard))
+                return (yield from chosen(frame, stage, node, (value, at), guard))
             case _:
                 return None
 
@@ -124,44 +116,92 @@ class LoopBuilder:
         loop = self._by_result[value]
         number = loop.node.outputs.index(value)
         body, home = loop.body, self._home(frame, loop)
-        if number < loop.parts and loop.outer is not None:
-            scalar = yield Wanted(home, body.outputs[number], at, guard)
-        elif number < loop.parts:
+        if number < loop.parts:
             if frame.row_group(home.level) != frame.row_group(stage.level):
                 raise LegalityError(f"%{value.name} is made by a loop in another group of rows")
             scalar = yield from self._carried(frame, loop, (body.inputs[number], at))
+            loop.results.add(scalar)
         elif stage is not home:
             raise LegalityError(f"%{value.name} is read in another loop than the one that makes it")
-        else:
-            if at[0] != index.of(self._time(frame, loop)):
-                raise LegalityError(f"%{value.name} is read in another iteration than the one that makes it")
+        elif at[0] == row(frame, loop):
             scalar = yield Wanted(home, body.outputs[number], at[1:], guard)
+        elif loop.outer is not None:
+            scalar = yield from self._kept_row(frame, loop, wanted)
+        else:
+            raise LegalityError(f"%{value.name} is read in another iteration than the one that makes it")
         if not loop.is_draining:
             yield from self._drain(frame, loop)
         return scalar
 
-    def _drain(self, frame: PhaseFrame, loop: _Loop) -> Demand[None]:
+    def _kept_row(self, frame: PhaseFrame, loop: Loop, wanted: Wanted) -> Demand[Scalar]:
+        """A row that what follows the loop in its body reads: all of its rows are kept in scratch."""
+        stage, value, at, guard = wanted
+        length, dtype, instance = loop.node.attrs["length"], value.type.dtype, (value, at[1:])
+        if length > MOST_KEPT or not frame.is_grid_only(at[1:]):
+            raise LegalityError(
+                f"%{value.name} is stacked by a loop and read in the body around it: more than {MOST_KEPT} "
+                "elements, or elements at changing places, are not kept on chip"
+            )
+        if instance not in loop.kept:
+            made = yield Wanted(stage, loop.body.outputs[loop.node.outputs.index(value)], at[1:], None)
+            ends = frame.test(stage, hands_on(frame, loop))
+            loop.kept[instance] = frame.scratch(value.name, dtype, length)
+            place = frame.row_offset(length) + row(frame, loop)
+            stage.body.append(Store(loop.kept[instance], place, made, ends))
+        done = frame.both(stage, guard, frame.test(stage, is_done(frame, loop)))
+        return frame.load_at(stage, loop.kept[instance], dtype, frame.row_offset(length) + at[0], done)
+
+    def _drain(self, frame: PhaseFrame, loop: Loop) -> Demand[None]:
         """Lower what the next iteration gets of the elements asked for, until it asks for no new one."""
         loop.is_draining = True
         home, body = self._home(frame, loop), loop.body
-        if role_of(loop.node) is Role.LOOP and not loop.has_end:
-            loop.has_end = True
-            settled = yield from self._settled(frame, loop)
-            home.body.append(Leave(settled, required=True))
+        if loop.is_while and loop.settled is None:
+            yield from self._end(frame, loop)
         following: list[Next] = []
         while loop.waiting:
             given, at = loop.waiting.pop(0)
-            value = body.outputs[body.inputs.index(given)]
-            scalar = yield Wanted(home, value, at, None)
             carry = loop.carries[given, at]
-            if loop.inner is not None:
-                last = self._at_end(frame, loop.inner, first=False)
-                scalar = frame.map(home, given.type.dtype, "select", last, scalar, carry)
+            scalar = yield Wanted(home, body.outputs[body.inputs.index(given)], at, None)
+            loop.following[carry] = scalar
+            if loop.whole.inner:
+                scalar = yield from self._in_its_place(frame, loop, (given, at), scalar)
             following.append(Next(carry, scalar))
         home.body += following
         loop.is_draining = False
 
-    def _settled(self, frame: PhaseFrame, loop: _Loop) -> Demand[Scalar]:
+    def _in_its_place(self, frame: PhaseFrame, loop: Loop, instance: Instance, new: Scalar) -> Demand[Scalar]:
+        """What a carry gets in a stage that walks several loops: `new` where the loop's iterations end."""
+        (given, at), home, dtype = instance, self._home(frame, loop), instance[0].type.dtype
+        carry = loop.carries[instance]
+        if loop.outer is not None and loop.settled is not None:
+            new = frame.map(home, dtype, "select", loop.settled, carry, new)
+        ends = frame.test(home, hands_on(frame, loop))
+        assert ends is not None
+        new = frame.map(home, dtype, "select", ends, new, carry)
+        if loop.outer is None:
+            return new
+        first = yield Wanted(home, loop.node.inputs[loop.body.inputs.index(given)], at, None)
+        begins = frame.test(home, starts(frame, loop))
+        assert begins is not None
+        return frame.map(home, dtype, "select", begins, first, new)
+
+    def _end(self, frame: PhaseFrame, loop: Loop) -> Demand[None]:
+        """What ends a `while`: the stage is left, or where it stands in a body, its iterations are not repeated."""
+        home = self._home(frame, loop)
+        settled = loop.settled = yield from self._settled(frame, loop)
+        if loop.outer is None:
+            home.body.append(Leave(settled, required=True))
+            return
+        for condition, truth in loop.taken:  # on the other side of a branch it may have no end
+            holds = yield Wanted(home, condition, (), None)
+            idle = frame.map(home, dtypes.BOOL, "not", holds) if truth else holds
+            settled = frame.map(home, dtypes.BOOL, "or", settled, idle)
+        loop.settled = settled
+        where = frame.test(home, iterates(frame, loop))
+        assert where is not None
+        home.body.append(Repeat(walked(frame, loop)[loop.depth], where, settled))
+
+    def _settled(self, frame: PhaseFrame, loop: Loop) -> Demand[Scalar]:
         """Whether the condition of a `while` does not hold at a point: all of its terms, one of which may be of any.
 
         That one is asked of the elements of the point, which must not change any more where it is false.
@@ -175,7 +215,8 @@ class LoopBuilder:
             moves = yield from _all_hold(frame, home, [(value, asked.truth) for value in asked.elements], at)
             moving = moves if moving is None else frame.map(home, dtypes.BOOL, "or", moving, moves)
         assert moving is not None
-        home.moving = holds = moving
+        home.resting.append(Resting(moving, loop.following, loop.results))
+        holds = moving
         if asked.others:
             others = yield from _all_hold(frame, home, asked.others, ())
             holds = frame.map(home, dtypes.BOOL, "and", holds, others)
@@ -190,52 +231,33 @@ class LoopBuilder:
         loop, number = self._given[value]
         if number < loop.parts:
             return (yield from self._carried(frame, loop, (loop.body.inputs[number], at)))
-        where = (index.of(self._time(frame, loop)), *at)
-        return (yield Wanted(stage, loop.node.inputs[number], where, guard))
+        if loop.outer is not None:  # elsewhere there is no such row
+            guard = frame.both(stage, guard, frame.test(stage, iterates(frame, loop)))
+        return (yield Wanted(stage, loop.node.inputs[number], (row(frame, loop), *at), guard))
 
-    def _carried(self, frame: PhaseFrame, loop: _Loop, instance: Instance) -> Demand[Scalar]:
-        known = loop.carries if loop.outer is None else loop.starts
-        if instance in known:
-            return known[instance]
+    def _carried(self, frame: PhaseFrame, loop: Loop, instance: Instance) -> Demand[Scalar]:
+        if instance in loop.carries:
+            return loop.carries[instance]
         value, at = instance
         self._check_place(frame, loop, value, at)
-        initial = loop.node.inputs[loop.body.inputs.index(value)]
-        if loop.outer is not None:
-            return (yield from self._started(frame, loop, instance, initial))
-        start = yield from self._before(frame, loop, initial, at)
+        home, dtype = self._home(frame, loop), value.type.dtype
+        if loop.outer is not None:  # it starts where the loop does
+            start = frame.constant(self._first_stage(home), dtype, False if dtype.kind == "bool" else 0)
+        else:
+            start = yield from self._before(frame, loop, loop.node.inputs[loop.body.inputs.index(value)], at)
         loop.carries[instance] = self._new(frame, loop, value, start)
         loop.waiting.append(instance)
         return loop.carries[instance]
 
-    def _started(self, frame: PhaseFrame, loop: _Loop, instance: Instance, initial: Value) -> Demand[Scalar]:
-        """What an iteration of a loop in a body gets: the first one, what the body makes of it each time."""
-        value, at = instance
-        home, dtype = self._home(frame, loop), value.type.dtype
-        begun = yield Wanted(home, initial, at, None)
-        none_yet = frame.constant(self._first_stage(home), dtype, False if dtype.kind == "bool" else 0)
-        carry = loop.carries[instance] = self._new(frame, loop, value, none_yet)
-        first = self._at_end(frame, loop, first=True)
-        loop.starts[instance] = frame.map(home, dtype, "select", first, begun, carry)
-        loop.waiting.append(instance)
-        return loop.starts[instance]
-
-    def _at_end(self, frame: PhaseFrame, loop: _Loop, *, first: bool) -> Scalar:
-        """Whether it is the first or the last iteration of a loop in a body."""
-        time = self._time(frame, loop)
-        place = 0 if first != loop.node.attrs["reverse"] else time.extent - 1
-        found = frame.test(self._home(frame, loop), (Condition(index.of(time), place, place + 1),))
-        assert found is not None
-        return found
-
-    def _new(self, frame: PhaseFrame, loop: _Loop, value: Value, start: Scalar) -> Scalar:
-        dtype, home, reverse = value.type.dtype, self._home(frame, loop), loop.node.attrs.get("reverse", False)
+    def _new(self, frame: PhaseFrame, loop: Loop, value: Value, start: Scalar) -> Scalar:
+        dtype, home, reverse = value.type.dtype, self._home(frame, loop), is_reversed(loop)
         if any(isinstance(s, Carry) and s.reverse != reverse for s in home.body):
             raise LegalityError(f"{loop.node.op} %{loop.node.name} runs the other way than a loop over the same rows")
         result = frame.draft.scalar(dtype)
         home.body.append(Carry(result, dtype, start, reverse))
         return result
 
-    def _check_place(self, frame: PhaseFrame, loop: _Loop, value: Value, at: tuple[Affine, ...]) -> None:
+    def _check_place(self, frame: PhaseFrame, loop: Loop, value: Value, at: tuple[Affine, ...]) -> None:
         """Along the grid an iteration reads the state at its own position; elsewhere, at one that is known."""
         own = frame.index_of(value)
         for position, usual in zip(at, own, strict=True):
@@ -261,7 +283,7 @@ class LoopBuilder:
             loop.constant[instance] = self._new(frame, loop, value, start)
         return loop.constant[instance]
 
-    def _before(self, frame: PhaseFrame, loop: _Loop, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
+    def _before(self, frame: PhaseFrame, loop: Loop, value: Value, at: tuple[Affine, ...]) -> Demand[Scalar]:
         """A value that is computed once, before the first iteration."""
         return (yield Wanted(self._first_stage(self._home(frame, loop)), value, at, None))
 
@@ -274,38 +296,59 @@ class LoopBuilder:
 
     # ---- the loop's stage ----------------------------------------------------------------------------------------
 
-    def _home(self, frame: PhaseFrame, loop: _Loop) -> StageDraft:
-        """The stage of a loop, and of the one in its body, whose iterations it walks too."""
-        whole = loop.outer or loop
-        walked = (whole,) if whole.inner is None else (whole, whole.inner)
-        return frame.draft.stage(self._level(frame, whole), tuple(self._time(frame, one) for one in walked))
+    def _home(self, frame: PhaseFrame, loop: Loop) -> StageDraft:
+        """The stage of a loop, and of those around and inside of it."""
+        home = frame.draft.stage(self._level(frame, loop.whole), walked(frame, loop))
+        if loop.whole.inner and not home.sections:
+            home.sections = sections(frame, loop)
+        return home
 
-    def row_stage(
-        self, frame: PhaseFrame, level: int, symbols: tuple[Symbol, ...]
-    ) -> tuple[tuple[Symbol, ...], Scalar | None]:
-        """The symbols of the stage that stores what `symbols` walk, and the condition to store it under.
+    def rows(self, frame: PhaseFrame, value: Value) -> Rows | None:
+        """Where rows are made that a value is of; None if no loop with loops in its body makes them.
 
-        An iteration of a loop with a loop in its body gives its row once that is done.
+        Raises LegalityError where no iteration has all that it takes.
         """
-        for loop in self._loops.values():
-            if loop.inner is not None and symbols == (self._time(frame, loop),) and level == self._level(frame, loop):
-                return self._home(frame, loop).symbols, self._at_end(frame, loop.inner, first=False)
-        return symbols, None
+        walking, used = set(frame.stream_symbols(value)), self._used(frame, [value])
+        makers = {one.loop for one in used if one.row is not None and one.loop.outer is None}
+        if not any(loop.inner for loop in makers):
+            return None
+        chain: list[Loop] = []
+        while makers:
+            if len(makers) > 1:
+                raise LegalityError(f"%{value.name} is made of rows of several loops, which no iteration has together")
+            (loop,) = makers
+            chain.append(loop)
+            rows = [one.row for one in used if one.loop is loop and one.row is not None]
+            used = [one for one in self._used(frame, rows) if one.loop.outer is loop]
+            makers = {one.loop for one in used if one.row is not None and counted_by(frame, one.loop) in walking}
+            for one in used:
+                if any(one.loop.start > m.start or (one.loop is m and not one.is_own) for m in makers):
+                    raise LegalityError(f"%{value.name} is of rows, and of what is made once all of them are")
+        numbers = {symbol: row(frame, loop) for loop in chain if (symbol := counted_by(frame, loop)) is not None}
+        return Rows(walked(frame, chain[0]), numbers, hands_on(frame, chain[-1]))
+
+    def _used(self, frame: PhaseFrame, values: Sequence[Value]) -> list[_Used]:
+        """What values are made of that loops make."""
+        found: list[_Used] = []
+        seen, todo = set[tuple[Value, bool]](), [(value, True) for value in values]
+        while todo:
+            value, plain = todo.pop()
+            if (value, plain) in seen:
+                continue
+            seen.add((value, plain))
+            loop, node = self._by_result.get(value), frame.producers.get(value)
+            if loop is not None:
+                number = loop.node.outputs.index(value)
+                is_row = number >= loop.parts
+                found.append(_Used(loop, loop.body.outputs[number] if is_row else None, plain and is_row))
+            elif node is not None:
+                plain = plain and role_of(node) is Role.ELEMENTWISE
+                todo += [(v, plain) for v in (*node.inputs, *(v for side in node.regions for v in side.outputs))]
+        return found
 
     @staticmethod
-    def _level(frame: PhaseFrame, loop: _Loop) -> int:
+    def _level(frame: PhaseFrame, loop: Loop) -> int:
         return frame.levels[next(iter((*loop.body.inputs, *loop.node.outputs)))]  # without inputs, a stack's
-
-    def _time(self, frame: PhaseFrame, loop: _Loop) -> Symbol:
-        if loop.time is None:
-            node, count = loop.node, loop.parts
-            uses = [frame.dims.use(node, number) for number in range(count, len(node.inputs))]
-            axes = [frame.dims.axes(use)[0] for use in (*uses, *node.outputs[count:])]
-            if axes and len(axes[0]) > 1:
-                raise LegalityError(f"{node.op} %{node.name}: its iterations are read as more than one axis")
-            trips = node.attrs.get("length", GUESSED_TRIPS)
-            loop.time = frame.symbol(axes[0][0]) if axes and axes[0] else frame.fresh_stream(trips)
-        return loop.time
 
 
 def _all_hold(
@@ -324,79 +367,3 @@ def _all_hold(
 
 def _symbols(at: Sequence[Affine]) -> frozenset[Symbol]:
     return frozenset(symbol for position in at for symbol in index.symbols_of(position))
-
-
-def _chosen(
-    frame: PhaseFrame, stage: StageDraft, node: Node, instance: Instance, guard: Scalar | None
-) -> Demand[Scalar]:
-    """A result of a branch: of both sides the one that the condition chooses."""
-    value, at = instance
-    number = node.outputs.index(value)
-    condition = yield Wanted(stage, node.inputs[0], (), guard)
-    sides: list[Scalar] = []
-    for side in node.regions:
-        sides.append((yield Wanted(stage, side.outputs[number], at, guard)))
-    return frame.map(stage, value.type.dtype, "select", condition, *sides)
-
-
-def _unrolled(
-    frame: PhaseFrame, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None
-) -> Demand[Scalar]:
-    """A reduction or a product in a body, one element after the other."""
-    terms = _reduced(node, at) if role_of(node) is Role.REDUCE else _multiplied(node, at)
-    dtype = node.output.type.dtype
-    wide = dtypes.F32 if dtype.is_float and dtype.bits == 16 else dtype
-    combiner = node.attrs.get("combiner", "add")
-    if dtype.kind == "bool":
-        combiner = BOOL_COMBINERS[combiner]
-    total: Scalar | None = None
-    for places in terms:
-        scalars: list[Scalar] = []
-        for operand, where in zip(node.inputs, places, strict=True):
-            scalar = yield Wanted(stage, operand, where, guard)
-            converts = frame.draft.dtypes[scalar] != wide
-            scalars.append(frame.map(stage, wide, "convert", scalar) if converts else scalar)
-        term = scalars[0] if len(scalars) == 1 else frame.map(stage, wide, _product(wide), *scalars)
-        total = term if total is None else frame.map(stage, wide, combiner, total, term)
-    if total is None:
-        total = frame.constant(stage, wide, combiner_identity(combiner, wide))
-    return total if wide == dtype else frame.map(stage, dtype, "convert", total)
-
-
-def _product(dtype: DType) -> str:
-    return "and" if dtype.kind == "bool" else "multiply"
-
-
-def _reduced(node: Node, at: tuple[Affine, ...]) -> list[tuple[tuple[Affine, ...]]]:
-    """The places of a reduction's operand that one of its elements is made of."""
-    gone, shape = reduced_axes(node), node.inputs[0].type.shape
-    _check_few(node, [shape[axis] for axis in gone])
-    found: list[tuple[tuple[Affine, ...]]] = []
-    for offsets in itertools.product(*(range(shape[axis]) for axis in sorted(gone))):
-        inner, kept = dict(zip(sorted(gone), offsets, strict=True)), iter(at)
-        found.append((tuple(Affine(inner[axis]) if axis in inner else next(kept) for axis in range(len(shape))),))
-    return found
-
-
-def _multiplied(node: Node, at: tuple[Affine, ...]) -> list[tuple[tuple[Affine, ...], tuple[Affine, ...]]]:
-    """The places of a product's operands that one of its elements is made of."""
-    axes = dot_axes(node)
-    batch, free = at[: len(axes.lhs_batch)], at[len(axes.lhs_batch) :]
-    own = dict(zip((*axes.lhs_batch, *axes.lhs_free), (*batch, *free), strict=False))
-    other = dict(zip((*axes.rhs_batch, *axes.rhs_free), (*batch, *free[len(axes.lhs_free) :]), strict=True))
-    extents = [node.inputs[0].type.shape[axis] for axis in axes.lhs_contracting]
-    _check_few(node, extents)
-    found: list[tuple[tuple[Affine, ...], tuple[Affine, ...]]] = []
-    for offsets in itertools.product(*map(range, extents)):
-        left = {**own, **{axis: Affine(k) for axis, k in zip(axes.lhs_contracting, offsets, strict=True)}}
-        right = {**other, **{axis: Affine(k) for axis, k in zip(axes.rhs_contracting, offsets, strict=True)}}
-        found.append(tuple(tuple(side[axis] for axis in range(len(side))) for side in (left, right)))  # type: ignore[arg-type]
-    return found
-
-
-def _check_few(node: Node, extents: Sequence[int]) -> None:
-    if math.prod(extents) > MAX_HELD:
-        raise LegalityError(
-            f"{node.op} %{node.name} is in a loop, and adds {math.prod(extents)} terms: more than {MAX_HELD} are not "
-            "unrolled"
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from autofuse.errors import LegalityError
@@ -39,8 +39,10 @@ class StageDraft:
     """Tests and conjunctions already made."""
     before: StageDraft | None = None
     """What runs once, before the first iteration."""
-    moving: Scalar | None = None
-    """Of a stage that others of a worker's points may keep going: where it is false, nothing may change any more."""
+    resting: list[Resting] = field(default_factory=list["Resting"])
+    """Of loops that others of a worker's points may keep going."""
+    sections: tuple[tuple[Symbol, tuple[int, ...]], ...] = ()
+    """As of the stage."""
 
     def scalars_at(self, at: tuple[Affine, ...], guard: Scalar | None) -> dict[Value, Scalar]:
         """The values that are there at an index, under a guard; to be added to."""
@@ -49,6 +51,17 @@ class StageDraft:
         if found is None:
             found = self.memo[key] = {}
         return found
+
+
+class Resting(NamedTuple):
+    """What must not change any more at points that a loop goes on at because others need it."""
+
+    moving: Scalar
+    """False at such points."""
+    following: Mapping[Scalar, Scalar]
+    """By carry of the loop, what an iteration makes of it."""
+    results: Collection[Scalar]
+    """The carries that are read once the loop is done."""
 
 
 class Wanted(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.fusion.domain import is_contraction
-from autofuse.fusion.nodeaxes import body_of, is_loop, loop_inside, loop_nodes, parts_of_state, with_bodies
+from autofuse.fusion.nodeaxes import given_to, is_loop, loop_nodes, nested_loops, parts_of_state, with_bodies
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
@@ -185,7 +185,7 @@ def _set_loop_levels(node: Node, level: int, levels: dict[Value, int]) -> None:
     """A loop is a level of its own: its state is complete on the next one."""
     count = parts_of_state(node)
     made = [value for inner in loop_nodes(node) for value in inner.outputs]
-    given = [value for loop in (node, loop_inside(node)) if loop is not None for value in body_of(loop).inputs]
+    given = [value for loop in (node, *nested_loops(node)) for value in given_to(loop)]
     inside = [*given, *made, *node.outputs[count:]]
     levels.update(dict.fromkeys(inside, level))
     levels.update(dict.fromkeys(node.outputs[:count], level + 1))

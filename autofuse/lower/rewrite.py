@@ -19,6 +19,7 @@ from autofuse.lower.tile import (
     Next,
     Position,
     Reduce,
+    Repeat,
     RowGroup,
     Scalar,
     Scan,
@@ -68,6 +69,9 @@ def operands(statement: Statement) -> Iterator[Scalar]:
             | Carry(initial=number)
         ):
             yield number
+        case Repeat(where=where, settled=settled):
+            yield where
+            yield settled
         case _:
             pass
     for value in affines(statement):

@@ -11,7 +11,7 @@ goes on to hold, because it is computed from such carries alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from autofuse.errors import LegalityError
 from autofuse.ir import dtypes, index
@@ -28,6 +28,7 @@ from autofuse.lower.tile import (
     Map,
     Next,
     Reduce,
+    Repeat,
     Scalar,
     Scan,
     Statement,
@@ -48,21 +49,27 @@ def end_early(stages: Sequence[StageDraft], fresh: Callable[[], Scalar], schedul
     others need it, and changes them.
     """
     for stage in stages:
-        if len(stage.symbols) != 1 or not any(isinstance(s, Next) for s in stage.body):
+        if not any(isinstance(s, Next) for s in stage.body):
             continue
-        body = _Body(stage, _read_behind(stages, stage))
-        if any(isinstance(s, Leave) for s in stage.body):
-            if stage.moving is not None and not body.rests(((stage.moving, False),)):
+        for loop in stage.resting:
+            if not _Body(stage, loop.results, loop.following).rests(((loop.moving, False),)):
                 raise LegalityError(
                     "a while loop changes elements for which its condition does not hold while it does for others: "
                     "how often it runs for one depends on all"
                 )
-        elif schedule[EARLY_END] and not any(isinstance(s, Store | Reduce | ArgReduce | Scan) for s in stage.body):
-            literals = body.found()
-            if literals:
-                stage.body += [*_conjunction(literals, fresh)]
-        if any(isinstance(s, Leave) for s in stage.body):
-            stage.body.sort(key=lambda s: 2 if isinstance(s, Next) else isinstance(s, Leave))
+        if not any(isinstance(s, Leave) for s in stage.body) and schedule[EARLY_END] and not stage.sections:
+            _add_end(stage, _read_behind(stages, stage), fresh)
+        if stage.sections or any(isinstance(s, Leave) for s in stage.body):
+            stage.body.sort(key=lambda s: 2 if isinstance(s, Next) else isinstance(s, Leave | Repeat))
+
+
+def _add_end(stage: StageDraft, wanted: Collection[Scalar], fresh: Callable[[], Scalar]) -> None:
+    """Let a stage be left once nothing changes any more that is `wanted`, if that shows."""
+    if any(isinstance(s, Store | Reduce | ArgReduce | Scan) for s in stage.body):
+        return
+    literals = _Body(stage, wanted, {s.carry: s.value for s in stage.body if isinstance(s, Next)}).found()
+    if literals:
+        stage.body += [*_conjunction(literals, fresh)]
 
 
 def _read_behind(stages: Sequence[StageDraft], stage: StageDraft) -> frozenset[Scalar]:
@@ -91,11 +98,11 @@ def _conjunction(literals: Sequence[Literal], fresh: Callable[[], Scalar]) -> It
 class _Body:
     """What an iteration of a stage hands on."""
 
-    def __init__(self, stage: StageDraft, wanted: Collection[Scalar]) -> None:
-        """`wanted`: scalars that are read behind the stage."""
+    def __init__(self, stage: StageDraft, wanted: Collection[Scalar], following: Mapping[Scalar, Scalar]) -> None:
+        """`wanted`: scalars that are read behind the loop. `following`: by carry, what the next iteration gets."""
         self._body = stage.body
         self._made = {s.result: s for s in stage.body if not isinstance(s, Effect)}
-        self._next = {s.carry: s.value for s in stage.body if isinstance(s, Next)}
+        self._next = following
         self._wanted = [carry for carry in self._next if carry in wanted]
         self._looked_at = 0
         """Statements, in all trials together."""

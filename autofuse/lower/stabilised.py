@@ -37,6 +37,7 @@ from autofuse.lower.tile import (
     Next,
     Position,
     Reduce,
+    Repeat,
     Scalar,
     Stage,
     Statement,
@@ -328,7 +329,7 @@ def dtype_of(statement: Statement) -> DType:
     match statement:
         case Test():
             return BOOL
-        case Leave() | Next() | Store():
+        case Leave() | Repeat() | Next() | Store():
             raise TypeError(f"a {type(statement).__name__} has no result")
         case _:
             return statement.dtype

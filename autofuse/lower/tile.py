@@ -5,7 +5,8 @@
     Phase         = grid symbols (independent, parallel)  x  steps, run in order at each grid point (or row block)
     step          = RowGroup (stages run in order for one row) | Dot (a matrix product over the row block's rows)
     Stage         = stream symbols (loops inside one worker)  x  body, a straight line of scalar statements
-    statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Leave | Next | Store
+    statement     = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Leave
+                    | Repeat | Next | Store
 
 Steps of a phase that walk one axis may be taken a tile at a time (`Sweep`): that changes how they are done, not what
 they mean.
@@ -209,6 +210,22 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat:
+    """An iteration of `symbol`, with all that is inside of it, is done again as long as `settled` is false anywhere.
+
+    Each time it gets what was handed on before; where `settled` holds at all points of a worker, it is not done at all.
+
+    Where `settled` holds at a point, later rounds change nothing there that is read once they are over.
+    """
+
+    symbol: Symbol
+    where: Scalar
+    """A Test of `symbol`, and of symbols around it: which of its iterations are meant."""
+    settled: Scalar
+    """Computed from carries and from what is the same in all iterations; not from symbols inside of `symbol`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """`buffer[offset] = value`, where `mask` (if any) is true. Every element of an output is stored exactly once.
 
@@ -221,8 +238,8 @@ class Store:
     mask: Scalar | None = None
 
 
-Statement = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Leave | Next | Store
-Effect = Leave | Next | Store
+Statement = Constant | Position | Test | Load | Map | Reduce | ArgReduce | Scan | Carry | Leave | Repeat | Next | Store
+Effect = Leave | Repeat | Next | Store
 """Statements without a result."""
 
 
@@ -244,6 +261,9 @@ class Stage:
     A backend may read the maximum so far, and rescale what it has of these sums as that grows."""
     before: tuple[Statement, ...] = ()
     """Done once, before the first iteration: what the body carries at first. Only carries read its results."""
+    sections: tuple[tuple[Symbol, tuple[int, ...]], ...] = ()
+    """Where loops inside of the first one follow one another: the positions of each symbol at which other statements
+    begin to matter (`autofuse.lower.sections`). Code is written for each part between two of them."""
 
     @property
     def is_ordered(self) -> bool:

@@ -8,7 +8,7 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.ir.optable import scalar_op
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import Carry, Leave, Map, Next, Scalar, Stage, Statement, Store
+from autofuse.lower.tile import Carry, Leave, Map, Next, Repeat, Scalar, Stage, Statement, Store
 
 
 def varying_scalars(stage: Stage, known: Set[Scalar], lane: Symbol | None) -> Set[Scalar]:
@@ -42,7 +42,7 @@ def recurrence(stage: Stage) -> float:
                 longest = max(longest, longest_operand or 0.0)
             case Map() if longest_operand is not None:
                 length[statement.result] = longest_operand + max(1.0, scalar_op(statement.opcode).work.vectors)
-            case _ if longest_operand is not None and not isinstance(statement, Leave | Store):
+            case _ if longest_operand is not None and not isinstance(statement, Leave | Repeat | Store):
                 length[statement.result] = longest_operand + 1.0
             case _:
                 pass
@@ -53,7 +53,7 @@ def _made_by(statement: Statement) -> tuple[Scalar, ...]:
     match statement:
         case Next():
             return (statement.carry,)
-        case Leave() | Store():
+        case Leave() | Repeat() | Store():
             return ()
         case _:
             return (statement.result,)

@@ -23,6 +23,7 @@ from autofuse.lower.tile import (
     Phase,
     Position,
     Reduce,
+    Repeat,
     RowGroup,
     Scan,
     Stage,
@@ -147,6 +148,8 @@ def _statement(statement: Statement) -> str:
             return f"next %{carry} = %{value}"
         case Leave(settled, required):
             return f"{'leave' if required else 'may leave'} where %{settled}"
+        case Repeat(symbol, where, settled):
+            return f"repeat {symbol.name} where %{where} until %{settled}"
         case _:
             return f"%{statement.result} = {_right_side(statement)}"
 

@@ -16,7 +16,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.looplowering import GUESSED_TRIPS
+from autofuse.lower.looptree import GUESSED_TRIPS
 from autofuse.plan.document import PlanDocument, RegionPlan
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.context import Context

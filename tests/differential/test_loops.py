@@ -11,7 +11,7 @@ import autofuse as af
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
-from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_program
+from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_nest, random_program
 
 POLICIES = ("unfused", "greedy", "analytical")
 
@@ -41,6 +41,17 @@ def test_programs(name: str, policy: str) -> None:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_bodies(seed: int) -> None:
     compare(*random_program(seed), POLICIES[seed % 3])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_nests(seed: int) -> None:
+    compare(*random_nest(seed), POLICIES[seed % 3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_many_random_nests(seed: int) -> None:
+    compare(*random_nest(seed), POLICIES[seed % 3])
 
 
 @pytest.mark.slow

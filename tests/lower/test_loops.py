@@ -17,7 +17,8 @@ from autofuse.ir.interpreter import interpret
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Carry, Next, OpaqueProgram, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.lower.sections import body_within, repeated
+from autofuse.lower.tile import Carry, Next, OpaqueProgram, Phase, Repeat, RowGroup, Space, Stage, Store, TileProgram
 from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
@@ -159,33 +160,60 @@ def test_the_evaluator_walks_each_loop_once_where_values_are_carried():
 def test_a_loop_in_the_body_of_a_loop_is_walked_with_it():
     program = lower(whole(*PROGRAMS["nested"]), Schedule(), "kernel")
     loop = next(stage for stage in stages(program) if stage.symbols)
-    assert [symbol.extent for symbol in loop.symbols] == [7, 5]
+    assert [symbol.extent for symbol in loop.symbols] == [7, 1 + 5 + 1], (
+        "it starts, five iterations, the end of the body"
+    )
     assert [s.extent for s in program.launches[0][0].grid] == [37]
     assert sum(isinstance(s, Store) and s.mask is not None for s in loop.body) == 1, "a row of the outer loop"
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (lambda h, row, a: _twice(h, a), "there are 2 loops in its body"),
-        (lambda h, row, a: af.scan(lambda g, r: (g + r, None), h, a, reverse=True)[0], "runs the other way"),
-        (lambda h, row, a: af.while_loop(lambda g: g[0] < 9, lambda g: g + 1, h), "data say when one of them ends"),
-        (lambda h, row, a: af.scan(lambda g, r: (g + _summed(r, a), None), h, a)[0], "there are 2 loops in its body"),
-    ],
-)
-def test_loops_that_are_not_walked_with_the_outer_one(body, reason):
-    def loop(x, k, a):
-        return af.scan(lambda h, row: (body(h, row, a) * row, None), k, x)[0]
-
-    x, k = PROGRAMS["leaky"][1]
-    (node,) = (n for n in alone(loop, (x, k, x[:4])).nodes if is_loop(n))
-    assert reason in str(refusal(node))
+def test_loops_in_a_body_follow_one_another():
+    program = lower(whole(*PROGRAMS["in_turn"]), Schedule(), "kernel")
+    loop = next(stage for stage in stages(program) if stage.sections)
+    t, k, j = loop.symbols
+    assert [s.extent for s in loop.symbols] == [4, 7 + 7 + 1, 1 + 3 + 1]
+    assert dict(loop.sections) == {k: (1, 7, 8, 14), j: (1, 4)}
+    first = body_within(loop, {k: (1, 6), j: (4, 4)})
+    assert sum(isinstance(s, Next) for s in first) == 1, "the first loop hands on what it has"
+    assert not body_within(loop, {k: (1, 6), j: (1, 3)}), "there is no third loop in the first one"
+    assert sum(isinstance(s, Next) for s in body_within(loop, {k: (0, 0)})) == 1, "its state begins"
+    assert t not in dict(loop.sections)
 
 
-def _twice(h, a):
-    first = af.scan(lambda g, r: (g * r, None), h, a)[0]
-    return af.scan(lambda g, r: (g - r, None), first, a)[0]
+def test_what_data_end_in_a_body_is_repeated():
+    (loop, *_) = stages(lower(whole(*PROGRAMS["searched"]), Schedule(), "kernel"))
+    _, k = loop.symbols
+    assert [s.symbol for s in loop.body if isinstance(s, Repeat)] == [k, k]
+    assert [place for place in range(k.extent) if repeated(loop, k, {k: (place, place)}) is not None] == [1, 3]
 
 
-def _summed(row, a):
-    return af.scan(lambda g, r: (g + r * row, None), row, a)[0]
+def test_rows_that_the_body_reads_are_kept():
+    program = lower(whole(*PROGRAMS["tridiagonal"]), Schedule(), "kernel")
+    kept = [buffer.type.shape for buffer in program.buffers if buffer.space is Space.SCRATCH]
+    assert kept == [(6,)] * 3
+
+
+def test_a_loop_in_a_condition_is_refused():
+    def loop(x, k):
+        def goes_on(c):
+            return af.fori_loop(0, 3, lambda _, m: m * 2, c[1]) < 60
+
+        return af.while_loop(goes_on, lambda c: (c[0] + x[0], c[1] + 1), (k, np.int32(1)))[0]
+
+    (node,) = (n for n in alone(loop, PROGRAMS["leaky"][1]).nodes if is_loop(n))
+    assert "there is a loop in the condition of while" in str(refusal(node))
+
+
+def test_a_loop_in_a_body_that_others_keep_going_must_leave_what_rests():
+    def loop(x, k):
+        def step(h, row):
+            return af.while_loop(
+                lambda c: np.any(np.abs(c) > np.float32(0.5)), lambda c: c * np.float32(0.5), h
+            ) + row, None
+
+        return af.scan(step, k, x)[0]
+
+    candidate = alone(loop, PROGRAMS["leaky"][1])
+    program = lower(candidate, Schedule(), "kernel")
+    assert isinstance(program, OpaqueProgram)
+    assert "a while loop changes elements for which its condition does not hold" in program.reason

@@ -17,6 +17,7 @@ from autofuse.lower.tile import (
     Map,
     Next,
     Reduce,
+    Repeat,
     Scan,
     Statement,
     Store,
@@ -120,7 +121,7 @@ def live_scalars(body: Sequence[Statement], known: dict[int, bool], wanted: Iter
             case Store():
                 if statement.mask is None or known.get(statement.mask) is not False:
                     live.update(_used(statement, known))
-            case Reduce() | ArgReduce() | Scan() | Leave() | Next():
+            case Reduce() | ArgReduce() | Scan() | Leave() | Repeat() | Next():
                 live.update(_used(statement, known))
             case _:
                 if statement.result in live:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Scan, Stage, Store
+from autofuse.lower.sections import body_within, cone, parts_of, repeated
+from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Repeat, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.body import Body
@@ -73,7 +74,7 @@ class Nest:
             count=count,
             unroll=unroll,
             segments={} if groups[0].masked else self._split(stage, vectorised, count),
-            left=self.body.fn.label("left") if stage.leave is not None else "",
+            left=self.body.fn.label("left") if _ends_by_data(stage) else "",
             nest=self,
         )
         flights = loop.start(groups)
@@ -166,10 +167,13 @@ class _StageLoop:
             return
         symbol, inner = order[0], order[1:]
         leave = self.stage.leave
-        if leave is not None and leave.required:
-            self._until_left(symbol, groups, flights)
+        if leave is not None and leave.required and symbol == self.order[0]:
+            self._until_left(symbol, inner, groups, flights)
             return
         segments = self.segments.get(symbol, whole(symbol))
+        if self.stage.sections and symbol != self.order[0]:
+            self._sections(symbol, inner, groups, flights)
+            return
         for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
             for part in self.nest.parts_of(self.stage, symbol, (lo, hi), groups[0]):
                 with self._counted_part(part, lo, hi) as position:
@@ -187,13 +191,52 @@ class _StageLoop:
             with counted_loop(self.fn, part.start, part.stop, 1, nonempty=False) as name:
                 yield Index(name)
 
-    def _until_left(self, symbol: Symbol, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+    def _sections(
+        self, symbol: Symbol, inner: Sequence[Symbol], groups: Sequence[Group], flights: Sequence[Flight]
+    ) -> None:
+        """Loops that follow one another: of each, what is done there; what is repeated, until it is settled."""
+        for lo, hi in parts_of(self.stage, symbol):
+            ranges = {**groups[0].ranges, symbol: (lo, hi - 1)}
+            if not body_within(self.stage, ranges):
+                continue
+            again = repeated(self.stage, symbol, ranges)
+            with self._counted(lo, hi, 1) as position:
+                inside = _inside(groups, {symbol: position}, {symbol: (lo, hi - 1)})
+                if again is None:
+                    self.write(inner, inside, flights)
+                    continue
+                settled = self.fn.label("settled")
+                self._rounds(again.settled, settled, inner, inside, flights)
+                self.fn.block(settled)
+
+    def _until_left(
+        self, symbol: Symbol, inner: Sequence[Symbol], groups: Sequence[Group], flights: Sequence[Flight]
+    ) -> None:
         """Iterations without a number. Nothing is read at the position of one."""
+        inside = _inside(groups, {symbol: Index("", 0)}, {})
+        leave = self.stage.leave
+        assert leave is not None
+        self._rounds(leave.settled if inner else None, self.left, inner, inside, flights)
+
+    def _rounds(
+        self,
+        settled: int | None,
+        done: str,
+        inner: Sequence[Symbol],
+        groups: Sequence[Group],
+        flights: Sequence[Flight],
+    ) -> None:
+        """The loops over `inner` again and again, until `settled` holds, or until what is inside leaves."""
         again, latch, ask = self.fn.label("again"), self.fn.label("latch"), self.fn.label("ask")
         number, following, before = self.fn.fresh("round"), self.fn.fresh("next"), self.fn.current
         self.fn.enter(again)
         self.fn.phi("i64", [("0", before), (following, latch), (following, ask)], name=number)
-        self._innermost(_inside(groups, {symbol: Index("", 0)}, {}), flights)
+        if settled is not None:
+            asked, go = [group.nested({}) for group in groups], self.fn.label("go")
+            self.body.write(cone(self.stage.body, settled), asked, flights, frozenset((settled,)))
+            self.fn.branch_if(emit_all(self.fn, settled, asked), done, go)
+            self.fn.block(go)
+        self.write(inner, [group.nested({}) for group in groups], flights)
         self.fn.enter(latch)
         self.fn.emit(f"add nuw nsw i64 {number}, 1", name=following)
         since = self.fn.emit(f"and i64 {following}, {_ROUNDS_UNASKED - 1}")
@@ -240,6 +283,9 @@ class _StageLoop:
 
     def _iteration(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         """The body, which is left before anything is handed on."""
+        if self.stage.sections:
+            self.body.write(body_within(self.stage, groups[0].ranges), groups, flights)
+            return
         leave = self.stage.leave
         if leave is None:
             self.body.write(self.stage.body, groups, flights)
@@ -375,3 +421,7 @@ def _inside(
     for group in inner:
         group.scalars = shared
     return inner
+
+
+def _ends_by_data(stage: Stage) -> bool:
+    return stage.leave is not None or any(isinstance(s, Repeat) for s in stage.body)

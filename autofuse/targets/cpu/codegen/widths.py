@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import PRODUCTS, SIDES
-from autofuse.lower.tile import Effect, Leave, Load, Map, Next, Stage, Store, Test, TileProgram
+from autofuse.lower.tile import Effect, Leave, Load, Map, Next, Repeat, Stage, Store, Test, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
 from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
@@ -25,7 +25,7 @@ def scalar_dtypes(stages: Iterable[Stage], known: Mapping[int, Value]) -> dict[i
             match statement:
                 case Test():
                     found[statement.result] = BOOL
-                case Leave() | Next() | Store():
+                case Leave() | Repeat() | Next() | Store():
                     pass
                 case _:
                     found[statement.result] = statement.dtype

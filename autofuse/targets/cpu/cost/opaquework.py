@@ -10,7 +10,7 @@ from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.librarykernels import coded_in
-from autofuse.lower.looplowering import GUESSED_TRIPS
+from autofuse.lower.looptree import GUESSED_TRIPS
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops
 from autofuse.targets.cpu.codegen.sortloops import SortLoops

@@ -30,6 +30,7 @@ from autofuse.lower.tile import (
     Next,
     Position,
     Reduce,
+    Repeat,
     Scan,
     Space,
     Stage,
@@ -192,7 +193,7 @@ class StageWalk:
                 self._scan(statement)
             case Store():
                 self._store(statement)
-            case Carry() | Leave() | Next():
+            case Carry() | Leave() | Repeat() | Next():
                 self._carried(statement)
 
     def _define_by(self, statement: Test | Load | Map) -> None:
@@ -367,9 +368,9 @@ class StageWalk:
                 self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
         self._define(statement.result, Scalar(self.nest.depth, self.nest.vectorised is not None, dtype))
 
-    def _carried(self, statement: Carry | Leave | Next) -> None:
+    def _carried(self, statement: Carry | Leave | Repeat | Next) -> None:
         """What is handed on stays in registers: it costs time in chains only. To ask for an end is a comparison."""
-        if isinstance(statement, Leave):
+        if isinstance(statement, Leave | Repeat):
             self._counts.operate("compare", dtypes.BOOL, self._every())
         if isinstance(statement, Carry):
             differs = statement.result in self._varying

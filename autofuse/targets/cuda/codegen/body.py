@@ -21,6 +21,7 @@ from autofuse.lower.tile import (
     Next,
     Position,
     Reduce,
+    Repeat,
     Scalar,
     Scan,
     Stage,
@@ -170,13 +171,14 @@ class StageBody:
                 self._arg_reduce(statement, copies)
             case Scan():
                 self._scan(statement, copies)
-            case Carry() | Leave() | Next():
+            case Carry() | Leave() | Repeat() | Next():
                 self._carried(statement)
             case Constant() | Position() | Test() | Map():
                 self._define(statement, copies, memory)
 
-    def _carried(self, statement: Carry | Leave | Next) -> None:
+    def _carried(self, statement: Carry | Leave | Repeat | Next) -> None:
         code = self.code
+        assert not isinstance(statement, Repeat), "the loops of a stage say what is repeated"
         if isinstance(statement, Leave):
             held = dict.fromkeys(code.value(statement.settled, copy) for copy in range(self.points))
             code.out.line(f"if ({' && '.join(map(unwrapped, held))}) break;")

@@ -13,7 +13,7 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import ArgReduce, Buffer, Carry, Leave, Next, Reduce, Scalar, Scan, Space, Stage, Store
+from autofuse.lower.tile import ArgReduce, Buffer, Carry, Leave, Next, Reduce, Repeat, Scalar, Scan, Space, Stage, Store
 from autofuse.targets.cuda.codegen.access import Access, accesses_of, words
 
 OWNED_WORDS = 64
@@ -134,7 +134,7 @@ def _is_uniform(access: Access) -> bool:
         if isinstance(statement, Store):
             if statement.buffer == access.buffer.name and (statement.value in varying or statement.mask is not None):
                 return False
-        elif isinstance(statement, Leave | Next):
+        elif isinstance(statement, Leave | Repeat | Next):
             continue
         elif (changes and not isinstance(statement, Reduce | ArgReduce)) or isinstance(statement, Scan | Carry):
             varying.add(statement.result)

@@ -8,8 +8,10 @@ from contextlib import ExitStack
 
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Phase, Space, Stage
+from autofuse.lower.sections import Ranges, body_within, cone, parts_of, repeated
+from autofuse.lower.tile import Buffer, Effect, Leave, Phase, Scalar, Space, Stage, Statement
 from autofuse.targets.cuda.codegen.access import Access, accesses_of, stages_of, vector_width, words
 from autofuse.targets.cuda.codegen.body import StageBody
 from autofuse.targets.cuda.codegen.copies import Copies
@@ -119,6 +121,10 @@ def write_serial_stage(code: PhaseCode, stage: Stage, copies: Copies) -> None:
     body = StageBody(code, stage, copies.count)
     body.declare()
     body.begin(copies)
+    if stage.sections:
+        _Nest(code, stage, body, copies).write(stage.symbols, {})
+        body.finish()
+        return
     with ExitStack() as stack:
         for symbol in stage.symbols:
             endless = stage.leave is not None and stage.leave.required
@@ -130,9 +136,59 @@ def write_serial_stage(code: PhaseCode, stage: Stage, copies: Copies) -> None:
     body.finish()
 
 
-def serial_loop(code: PhaseCode, symbol: Symbol, *, backwards: bool = False) -> str:
-    """The head of a loop over `symbol`, whose name comes into scope."""
+def serial_loop(
+    code: PhaseCode, symbol: Symbol, *, backwards: bool = False, within: tuple[int, int] | None = None
+) -> str:
+    """The head of a loop over `symbol`, whose name comes into scope. `within`: first position, and the one behind."""
     name, type_ = code.loop_name(symbol), code.index.type
     if backwards:
         return f"for ({type_} {name} = {symbol.extent - 1}; {name} >= 0; --{name})"
-    return f"for ({type_} {name} = 0; {name} < {symbol.extent}; ++{name})"
+    first, end = within or (0, symbol.extent)
+    return f"for ({type_} {name} = {first}; {name} < {end}; ++{name})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """Writes a stage that walks loops which follow one another in a loop: of each part, what is done there."""
+
+    code: PhaseCode
+    stage: Stage
+    body: StageBody
+    copies: Copies
+
+    def write(self, symbols: Sequence[Symbol], ranges: Ranges) -> None:
+        """The loops over `symbols`, and what is inside. `ranges`: where those around them stand."""
+        if not symbols:
+            self._statements(body_within(self.stage, ranges))
+            return
+        symbol, inner, leave = symbols[0], symbols[1:], self.stage.leave
+        if leave is not None and leave.required and symbol == self.stage.symbols[0]:
+            self._rounds(leave.settled, inner, ranges)
+            return
+        for part in parts_of(self.stage, symbol):
+            here = {**ranges, symbol: (part[0], part[1] - 1)}
+            again = repeated(self.stage, symbol, here)
+            if not body_within(self.stage, here):
+                continue
+            with ExitStack() as stack:
+                stack.enter_context(self.code.out.braces(serial_loop(self.code, symbol, within=part)))
+                if again is None:
+                    self.write(inner, here)
+                else:
+                    self._rounds(again.settled, inner, here)
+
+    def _rounds(self, settled: Scalar, inner: Sequence[Symbol], ranges: Ranges) -> None:
+        """The loops over `inner` again and again, until all points of the thread are settled."""
+        asked = cone(self.stage.body, settled)
+        with self.code.out.braces("for (;;)"):
+            if inner:
+                self._statements([*asked, Leave(settled)])
+                self.write(inner, ranges)
+                return
+            known = {s.result for s in asked if not isinstance(s, Effect)}
+            others = [s for s in body_within(self.stage, ranges) if isinstance(s, Effect) or s.result not in known]
+            self._statements([*asked, Leave(settled), *others])
+
+    def _statements(self, statements: Sequence[Statement]) -> None:
+        self.body.inside = statements
+        self.body.body(self.copies)
