@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
 from types import MethodType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
 from autofuse.frontend.spec import Spec
 from autofuse.ir.devicearrays import is_device_array
 from autofuse.ir.parameters import BY_NAME, bound, names_of
-from autofuse.ir.tree import Branch, Tree, flatten
+from autofuse.ir.tree import Branch, Tree, flatten, has_scalars
 from autofuse.lazydataclass import dataclass
 
 _MOST_FORMS = 256
@@ -44,13 +46,34 @@ class Call:
         return dict(zip(names_of(self.parameters), children, strict=True))
 
 
-def key_of(args: tuple[Any, ...]) -> Hashable:
+_Key = tuple[Tree, tuple[Hashable, ...], None]
+
+
+def key_of(args: tuple[Any, ...]) -> _Key | None:
     """The key of a call by position; None if an argument is neither an array nor part of a structure."""
+    if {*map(type, args)} <= _ARRAYS:
+        return _of_arrays(len(args)), tuple([(arg.shape, arg.dtype) for arg in args]), None
     try:
         leaves, structure = flatten(args, _is_array)
     except ArgumentError:
         return None
     return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves]), None
+
+
+@lru_cache(_MOST_FORMS)
+def _of_arrays(count: int) -> Tree:
+    """The structure of so many arrays by position."""
+    return flatten((_AN_ARRAY,) * count, _is_array)[1]
+
+
+_AN_ARRAY: NDArray[Any] = np.zeros(1)
+_ARRAYS = frozenset((np.ndarray,))
+"""No subclass of it."""
+
+
+def tells_all(key: _Key | None) -> bool:
+    """Whether a plan's native code takes no other calls than those of this key: one array is to it like one number."""
+    return key is not None and not has_scalars(key[0])
 
 
 class Calls:

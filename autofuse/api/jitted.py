@@ -14,7 +14,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 from autofuse.api.callers import outside
-from autofuse.api.callkinds import Call, Calls, key_of
+from autofuse.api.callkinds import Call, Calls, key_of, tells_all
 from autofuse.api.keptplans import KeptPlans, KeptReads, Numbers
 from autofuse.api.plan import Plan
 from autofuse.errors import PlanError
@@ -63,12 +63,19 @@ class Jitted:
         self._reads: KeptReads[Reads] = KeptReads()
         self._numbers = Numbers(getattr(fn, "__name__", "function"))
         self._lock = threading.RLock()  # a function may call itself with other static values
+        self._quick: Callable[..., Any] | None = None
+        """What runs the plan of the last call, and says NotImplemented to calls that are not of its kind."""
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the plan for these arguments, made at the first such call."""
         if not kwargs:
-            plan = self._plans.find(key_of(args))
+            quick = self._quick
+            if quick is not None and (result := quick(*args)) is not NotImplemented:
+                return result
+            key = key_of(args)
+            plan = self._plans.find(key)
             if plan is not None:
+                self._quick = plan.native if tells_all(key) and not plan.through_numpy else None
                 return plan(*args)
         return self._run(args, kwargs)
 
@@ -113,6 +120,7 @@ class Jitted:
                 plan = self._plans.find(call.key)
                 if plan is None:
                     plan = self._make(self.function, args, kwargs)
+                    self._quick = None  # who is called often is asked for again, and so is not the next to go
                     self._plans.keep(call.key, plan, plan.constant_bytes)
                     self._numbers.compiled(call.structures, call.types, stacklevel=outside())
         return plan, call.values

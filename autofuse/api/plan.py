@@ -71,8 +71,8 @@ class Plan:
         if out is not None:
             if self._native_into is not None and self._native_into(*args, out) is not NotImplemented:
                 return out
-        elif self._native is not None:
-            result = self._native(*args)
+        elif self.native is not None:
+            result = self.native(*args)
             if result is not NotImplemented:
                 return result
         return self._call_through_python(args, out, {})
@@ -249,7 +249,7 @@ class Plan:
         return self.target.threads
 
     @cached_property
-    def _native(self) -> Callable[..., Any] | None:
+    def native(self) -> Callable[..., Any] | None:
         """Native code for a whole call by position, which says NotImplemented to what it leaves to Python; or None."""
         by_position = self._ready is not None or BY_NAME not in self.document.parameters
         return self._native_in_order if by_position else None
@@ -266,7 +266,7 @@ class Plan:
     @cached_property
     def _native_into(self) -> Callable[..., Any] | None:
         """The same for arrays to one result in memory that is given: arguments, then the result."""
-        return None if self._native is None else self.program.direct_into
+        return None if self.native is None else self.program.direct_into
 
     @cached_property
     def _flat(self) -> bool:

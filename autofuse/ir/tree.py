@@ -142,6 +142,13 @@ def count_leaves(tree: Tree) -> int:
     return int(isinstance(tree, Leaf))
 
 
+def has_scalars(tree: Tree) -> bool:
+    """Whether a leaf is a number of NumPy's."""
+    if isinstance(tree, Branch):
+        return any(map(has_scalars, tree.children))
+    return isinstance(tree, Leaf) and tree.scalar
+
+
 def paths(tree: Tree, name: str = "args") -> list[str]:
     """The path of each leaf as Python would write it: `args[0]["w"].bias`."""
     return [path for path, _ in leaf_items(tree, name)]

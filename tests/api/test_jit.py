@@ -9,6 +9,7 @@ import pytest
 
 import autofuse as af
 from autofuse.api import compiling, tunedplans
+from autofuse.api import jitted as jitted_module
 from autofuse.api import tuning as tuning_module
 from autofuse.errors import ArgumentError, LeftToNumpyWarning, PlanError, TraceError
 
@@ -43,6 +44,45 @@ def test_each_shape_dtype_structure_and_static_value_has_a_plan():
         np.testing.assert_array_equal(result, expected)
         assert result.dtype == expected.dtype
     assert len(plans_of(jitted)) == len(calls)
+
+
+def test_a_call_like_the_last_one_is_not_looked_up(monkeypatch):
+    jitted = af.jit(scale)
+    for _ in range(2):  # made, then found
+        jitted(X, X)
+    monkeypatch.setattr(jitted_module, "key_of", lambda _args: pytest.fail("it was looked up"))
+    np.testing.assert_array_equal(jitted(X, X + 1), X * (X + 1))
+    with pytest.raises(pytest.fail.Exception):
+        jitted(X[:1].copy(), X)
+
+
+def add_one(x, y):
+    x += 1  # in place if that is an array, else another number
+    return x + y
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_in_any_order_are_told_apart(seed):
+    rng = np.random.default_rng(seed)
+    jitted = af.jit(add_one)
+    kinds = [
+        lambda: (np.float32(3), 2),
+        lambda: (np.array(3, np.float32), 2),
+        lambda: (np.array(3, np.float32), 2.0),
+        lambda: (np.array(3, np.float32), np.float32(2)),
+        lambda: (np.array(3, np.float32), np.array(2, np.float32)),
+        lambda: (X.copy(), 2),
+        lambda: (X.copy(), X),
+        lambda: (np.asfortranarray(X), X),
+        lambda: (X.astype(np.float64), X),
+        lambda: (np.repeat(X, 2, axis=0)[::2], X),
+    ]
+    for number in rng.integers(len(kinds), size=60):
+        theirs, ours = kinds[number](), kinds[number]()
+        expected, result = add_one(*theirs), jitted(*ours)
+        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        assert (type(result), result.dtype) == (type(expected), expected.dtype)
 
 
 def test_an_array_of_another_layout_needs_no_plan_of_its_own():
