@@ -95,6 +95,8 @@ class Limits:
     Scatters are code on all targets."""
     prologues: bool = False
     """Whether its code for scatters and sorts computes what these read, where that is elementwise work."""
+    replays: bool = False
+    """Whether the target may replay kernels that follow each other at once, in place of starting each."""
     iteration_us: float | None = None
     """What the target's driver takes for an iteration of a loop whose body is kernels, beside these. None: it runs no
     such loops, and those that are no kernel are the interpreter's."""

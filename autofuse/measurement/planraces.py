@@ -161,6 +161,7 @@ def _entries(plans: Sequence[PlanDocument], terms: Terms, inputs: str) -> list[s
             [[kernel.nodes, kernel.outputs, kernel.schedule.to_json()] for kernel in plan.kernels],
             [[launch.kernel, launch.group_place, *(["apart"] if launch.apart else [])] for launch in plan.order],
             plan.writebacks,
+            *([] if plan.replayed else ["each"]),
         ]
         for plan in plans
     ]

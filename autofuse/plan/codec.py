@@ -93,6 +93,7 @@ def encode(plan: PlanDocument) -> Encoded:
         **({"bounds": [asdict(check) for check in plan.bounds]} if plan.bounds else {}),
         **({"complex_inputs": list(plan.complex_inputs)} if plan.complex_inputs else {}),
         **({"complex_outputs": list(plan.complex_outputs)} if plan.complex_outputs else {}),
+        **({} if plan.replayed else {"starts": _EACH}),
         "graph_digest": plan.graph_digest,
         "graph": lines,
     }
@@ -192,7 +193,7 @@ def decode(
     """
     item = parse(data, PlanError, what)
     _check_version(item)
-    keys = item.fields(_KEYS, optional=("variant", "contiguous", "bounds", "complex_inputs", "complex_outputs"))
+    keys = item.fields(_KEYS, optional=_OPTIONAL)
     side = keys["constants"].maybe(side_file_from)
     arrays = {**(constants or {}), **(fetch(side) if side is not None and fetch is not None else {})}
     plan = PlanDocument(
@@ -215,6 +216,7 @@ def decode(
         complex_inputs=_places(keys["complex_inputs"]) if "complex_inputs" in keys else (),
         complex_outputs=_places(keys["complex_outputs"]) if "complex_outputs" in keys else (),
         bounds=tuple(_bounds_check(check) for check in keys["bounds"].items(MAX_BOUNDS)) if "bounds" in keys else (),
+        replayed="starts" not in keys or keys["starts"].choice(_EACH) != _EACH,
     )
     found = _digest(plan.graph, keys["graph"])
     if found != plan.graph_digest:
@@ -227,6 +229,9 @@ _KEYS = (
     *("format", "format_version", "name", "backend", "numerics", "identity", "parameters", "in_tree", "out_tree"),
     *("writebacks", "certificate", "kernels", "order", "notes", "constants", "graph_digest", "graph"),
 )
+_OPTIONAL = ("variant", "contiguous", "bounds", "complex_inputs", "complex_outputs", "starts")
+_EACH = "each"
+"""Kernels are started one by one in every call."""
 
 
 def _check_version(item: Item) -> None:

@@ -186,6 +186,8 @@ class PlanDocument:
     """Inputs that callers give as complex numbers: the graph sees their parts, along a last axis of 2."""
     complex_outputs: tuple[int, ...] = ()
     """Outputs that callers get as complex numbers: the graph makes their parts so."""
+    replayed: bool = True
+    """Whether a target that can may replay kernels that follow each other at once; else calls start them one by one."""
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:

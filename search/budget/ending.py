@@ -12,6 +12,8 @@ SCHEDULE_SHARE = 0.9
 _SCREENING_SHARE, _RACE_SHARE, _HOLDOUT_SHARE = 0.05, 0.1, 0.05
 """Of the budget: most time for running whole plans, to see which are worth tuning, in the end, and the winner once
 more; building them not counted."""
+_STARTS_SHARE, _STARTS_OF_REST = 0.02, 0.25
+"""Of the budget, and of what is left until then: most for how the winner's kernels are started."""
 _CLOSING_SHARE = 0.03
 """Of the budget: for the certificate, and for ending the measuring process."""
 _LEAST_FINALISTS, _MOST_OF_REST = 4, 0.5
@@ -66,6 +68,13 @@ class Ending:
             return seconds, None
         limit = max(_LEAST_RACE_S, left - min(self.budget.race_s(_HOLDOUT_SHARE), _HOLDOUT_OF_REST * left))
         return min(seconds, limit), limit
+
+    def starts(self, each_s: float) -> Terms | None:
+        """For two ways to start the winner's kernels; None if there is no time for that. `each_s`: as for `reserve`."""
+        seconds, left = self.budget.race_s(_STARTS_SHARE), _STARTS_OF_REST * self.left_s()
+        if self._is_endless:
+            return seconds, None
+        return (min(seconds, left), left) if left > 2 * each_s else None
 
     def holdout(self, each_s: float) -> Terms | None:
         """For the winner once more; None if there is no time for that. `each_s`: as for `reserve`."""

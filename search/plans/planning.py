@@ -185,6 +185,11 @@ def in_groups_apart(document: PlanDocument) -> PlanDocument:
     return replace(document, order=tuple(replace(launch, apart=True) for launch in document.order))
 
 
+def started_each(document: PlanDocument) -> PlanDocument:
+    """The plan with each kernel started in every call, where the target would replay those that follow each other."""
+    return replace(document, replayed=False)
+
+
 def _renamed(region: RegionPlan, taken: set[str]) -> RegionPlan:
     """The same plan with names that no other kernel has."""
     kernels = [

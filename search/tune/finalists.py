@@ -201,7 +201,7 @@ class Races:
 
 def _work(plan: PlanDocument) -> object:
     """Equal for plans that do the same work."""
-    return (plan.order, *((kernel.nodes, kernel.outputs, kernel.schedule) for kernel in plan.kernels))
+    return (plan.order, plan.replayed, *((kernel.nodes, kernel.outputs, kernel.schedule) for kernel in plan.kernels))
 
 
 def _first(samples: _Samples) -> int:

@@ -109,6 +109,7 @@ def test_certificate_says_what_it_may_and_additivity_is_derived():
         (("order", 0, 1), 1 << 40, r"order\[0\]\[1\]: must be an integer"),
         (("order", 0), [0, 0, "alone"], r"order\[0\]\[2\]: must be 'apart', or not be there"),
         (("order", 0), [0, 0, "apart", 1], r"order\[0\]: has 4 items; at most 3"),
+        (("starts",), "graph", "starts: must be one of 'each', got 'graph'"),
         (("identity", "cores"), 2.5, "identity.cores: must be an integer"),
         (("numerics",), "loose", "numerics: must be one of 'strict', 'fast', got 'loose'"),
         (("graph_digest",), "0" * 32, "graph_digest: is 0000.*the file was edited"),

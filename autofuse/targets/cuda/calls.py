@@ -85,7 +85,7 @@ class SharedByCalls:
     def _loaded(self, program: StartedProgram) -> list[Launch | LibraryStep | RegionStep]:
         """How each start is made, in order."""
         codes = program.codes()
-        loaded = Loaded(self.driver, codes, self._functions(codes))
+        loaded = Loaded(self.driver, codes, self._functions(codes), self.document.replayed)
 
         def arena(offset: int) -> Place:
             return Place(self._arena, offset)
@@ -114,7 +114,7 @@ class SharedByCalls:
                 continue
             kernels = [self.starts[number].kernels for number in numbers]
             waits = order_of(self.document.graph, self.kernels, kernels, [streams[n] for n in numbers], self.memory)
-            found.append(Segment(steps, waits, self.driver))
+            found.append(Segment(steps, waits, self.driver, self.document.replayed))
         return found
 
     def _constant(self, value: Value) -> Any:

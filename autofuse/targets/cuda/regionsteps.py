@@ -43,9 +43,11 @@ WhereIs = Callable[[Value], Place]
 class Loaded:
     """What all programs of a plan share on a device: loaded kernels, and constants."""
 
-    def __init__(self, driver: Driver, codes: Sequence[CudaCode], functions: Sequence[Function]) -> None:
-        """`functions`: the codes, loaded."""
-        self.driver = driver
+    def __init__(
+        self, driver: Driver, codes: Sequence[CudaCode], functions: Sequence[Function], replayed: bool
+    ) -> None:
+        """`functions`: the codes, loaded. `replayed`: see `PlanDocument`."""
+        self.driver, self.replayed = driver, replayed
         self._functions = {id(code): function for code, function in zip(codes, functions, strict=True)}
         self._constants: dict[int, tuple[NDArray[Any], Any]] = {}
         """By identity of the host's array, which is kept so that it stays one."""
@@ -247,7 +249,7 @@ def program_steps(
     for is_launch, run in groupby(steps, key=lambda step: isinstance(step, Launch)):
         if is_launch:
             launches = [step for step in run if isinstance(step, Launch)]
-            found.append(Segment(launches, in_one_stream(len(launches)), loaded.driver))
+            found.append(Segment(launches, in_one_stream(len(launches)), loaded.driver, loaded.replayed))
         else:
             found += [step for step in run if not isinstance(step, Launch)]
     return found

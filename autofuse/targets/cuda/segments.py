@@ -61,12 +61,12 @@ class _Replay:
 class Segment:
     """Kernels that follow each other. May be started from several threads at once."""
 
-    def __init__(self, launches: Sequence[Launch], order: Order, driver: Driver) -> None:
-        """`order`: how they are started, by their number among them."""
+    def __init__(self, launches: Sequence[Launch], order: Order, driver: Driver, replayed: bool = True) -> None:
+        """`order`: how they are started, by their number among them. `replayed`: whether graphs may be built."""
         self._launches, self._order, self._driver = launches, order, driver
         self._after = _edges(order)
         self._readers = _readers(launches)
-        self._pays = sum(launch.function.launches for launch in launches) > 1
+        self._pays = replayed and sum(launch.function.launches for launch in launches) > 1
         self._lock = Lock()
         self._idle: list[_Replay] = []
         self._calls = self._made = self._waits = 0

@@ -83,6 +83,7 @@ class CudaTarget:
             workspaces=CudaWorkspaces(self.device.arch),
             splitting=SplitByDevice(self.device.multiprocessors),
             most_together=MAX_GROUP_PLACES,
+            replays=True,
             iteration_us=_ITERATION_US,
         )
 

@@ -272,6 +272,21 @@ def test_where_a_target_starts_groups_at_once_three_forms_are_compared(best, kep
     assert form(plan) == kept
 
 
+@pytest.mark.parametrize("each", [10.0, 50.0, 30.0])
+def test_where_a_target_replays_kernels_starting_each_is_compared_and_kept_if_it_is_faster(each):
+    class Replaying(CountedTarget):
+        @property
+        def limits(self):
+            return replace(super().limits, replays=True)
+
+    graph = softmax_graph(64, 64)
+    bench = CountedBench(graph, plan=lambda plan, ns: MS * (30.0 if plan.replayed else each))
+    plan = tuner_of(graph, bench, context=counted(graph, target=Replaying())).fixed_plan(Unfused())
+    assert plan.replayed == (each >= 30.0)
+    assert plan.certificate.e2e_us == pytest.approx(1e3 * min(each, 30.0))
+    assert any("started by itself" in note for note in plan.notes) != plan.replayed
+
+
 def test_a_plan_without_concurrent_groups_that_takes_too_much_memory_does_not_compete(monkeypatch):
     sketch = Sketch("side_by_side")
     x = sketch.arg("f32[1024]")

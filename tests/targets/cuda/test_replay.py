@@ -11,6 +11,7 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import BackendError, NotEnoughMemoryError
+from autofuse.search.plans.planning import started_each
 from autofuse.targets.cuda.driver import Driver
 from autofuse.targets.cuda.gpus import H200
 from autofuse.targets.cuda.segments import MOST_WAITED, Launch, Segment
@@ -190,6 +191,25 @@ def test_graphs_that_cannot_be_built_are_tried_less_and_less_often_but_never_giv
     assert attempts[:5] == [2, 3, 5, 9, 17]
     assert max(later - before for before, later in pairwise(attempts)) == MOST_WAITED + 1
     assert replays == calls[attempts[-1] - 1 :]
+
+
+def test_a_plan_may_start_each_kernel_in_every_call(tmp_path: Any, driver: SimulatedDriver) -> None:
+    """Inside of loops too."""
+
+    def function(x: Any, y: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            return np.sort(np.cumsum(np.cumsum(state, 0), 1), 1) * np.float32(0.01), None
+
+        return af.scan(step, chain(x, y), None, length=3)[0]
+
+    made = af.compile(function, X, X, backend="simulated", policy="unfused")
+    made = af.load(af.Plan(started_each(made.document)).save(tmp_path / "p.json"))
+    plan = SimulatedTarget(H200, driver, "simulated").executable(made.document)
+    x, (right,) = driver.array(X), af.interpret(made.graph, X, X)
+    for _ in range(3):
+        calls = asked(driver, lambda: np.testing.assert_allclose(plan.run([x, x])[0].get(), right, rtol=1e-4))
+        assert not {"instantiate", "graph launch"} & calls.keys()
+        assert calls["launch"] > 3
 
 
 def test_a_captured_stream_is_refused(driver: SimulatedDriver) -> None:

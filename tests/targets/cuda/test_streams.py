@@ -114,7 +114,7 @@ def test_a_forgotten_wait_is_found(forget: str, function: Any, monkeypatch: pyte
     """On the simulated device, by some order that it draws: an error, or a wrong answer."""
     init = Segment.__init__
 
-    def forgetful(self: Segment, launches: Any, order: Order, driver: Any) -> None:
+    def forgetful(self: Segment, launches: Any, order: Order, driver: Any, replayed: bool) -> None:
         if forget == "waits":
             order = without_waits(order)
         elif forget == "join":
@@ -123,7 +123,7 @@ def test_a_forgotten_wait_is_found(forget: str, function: Any, monkeypatch: pyte
             order = replace(
                 order, steps=tuple(replace(s, waits=tuple(w for w in s.waits if w >= 0)) for s in order.steps)
             )
-        init(self, launches, order, driver)
+        init(self, launches, order, driver, replayed)
 
     monkeypatch.setattr(Segment, "__init__", forgetful)
     wrong = 0
