@@ -1,6 +1,6 @@
 """What ufuncs emit for complex operands, and the functions of NumPy that are about complex numbers.
 
-Ufuncs without a rule here (inverse trigonometric and hyperbolic functions) are left to NumPy.
+Inverse functions are in `complexinverses`. A ufunc without a rule is left to NumPy.
 """
 
 from __future__ import annotations

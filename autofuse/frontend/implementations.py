@@ -6,6 +6,7 @@ from importlib import import_module
 
 _MODULES = (
     "ufunc_formulas",
+    "complexinverses",
     "complexrules",
     "ufuncs",
     "reductions",

@@ -30,6 +30,7 @@ ARITHMETIC = """
 FUNCTIONS = """
     np.exp(z); np.exp2(z); np.expm1(z); np.log(z); np.log2(z); np.log10(z); np.log1p(z); np.sqrt(z); np.sin(z)
     np.cos(z); np.tan(z); np.sinh(z); np.cosh(z); np.tanh(z); np.angle(z); np.angle(z,deg=True); np.angle(x)
+    np.arcsin(z); np.arccos(z); np.arctan(z); np.arcsinh(z); np.arccosh(z); np.arctanh(z)
     np.exp(1j*x); np.exp(2j*np.pi*np.arange(8)/8)*z; np.sinc(z)
 """
 PARTS = """
@@ -106,8 +107,6 @@ def test_functions_give_what_numpy_gives(text: str, dtype: Any) -> None:
         "np.sort(z)",
         "np.argsort(z)",
         "z.argmax()",
-        "np.arcsin(z)",
-        "np.arctan(z)",
         "np.median(z)",
         "z*np.clongdouble(1j)",
     ],
@@ -151,3 +150,22 @@ def test_what_drops_imaginary_parts_warns_as_numpy_does() -> None:
         graph = trace(function, X, Z).graph
     assert caught[0].filename == __file__
     assert [str(value.type) for value in graph.outputs] == ["f64[5,8]"] * 2
+
+
+@pytest.mark.parametrize("name", ["arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh"])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_inverse_functions_know_their_branch_cuts_and_infinities(name: str, dtype: Any) -> None:
+    sides = [0.0, 1e-30, 1e-10, 0.5, 1.0, 1 + 1e-6, 2.0, 1e5, 1e30, np.inf]
+    parts = np.array([sign * side for side in sides for sign in (1, -1)])
+    z = np.empty((len(parts), len(parts)), dtype)  # not `re + 1j * im`, which loses signs of zero
+    z.real, z.imag = parts[:, None], parts
+    with np.errstate(all="ignore"):
+        right = getattr(np, name)(z)
+        (found,) = interpret(split_complex(trace(getattr(np, name), z).graph), as_parts(z))
+        found = as_complex(found)
+    exact = 8 * np.finfo(dtype).eps
+    assert_allclose(found.real, right.real, rtol=0, atol=exact * np.abs(right))
+    assert_allclose(found.imag, right.imag, rtol=0, atol=exact * np.abs(right))
+    for part, other in ((found.real, right.real), (found.imag, right.imag)):
+        numbers = ~np.isnan(other)
+        np.testing.assert_array_equal(np.signbit(part)[numbers], np.signbit(other)[numbers])
