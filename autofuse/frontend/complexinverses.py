@@ -12,7 +12,6 @@ import math
 from autofuse.frontend.terms import Term
 from autofuse.frontend.ufunc_rules import COMPLEX_RULES, RULES
 
-
 _SMALL = 1e-9
 """Its square is nothing beside 4, but may be too small for a number."""
 

@@ -22,7 +22,9 @@ def machine_code(source: str, arch: str, name: str) -> Compiled:
     if kept is not None:
         end = _LENGTH + int.from_bytes(kept[:_LENGTH], "little")
         log = kept[_LENGTH:end].decode()
-        return Compiled(arch, kept[end:], parse_resources(log), log)
+        found = Compiled(arch, kept[end:], parse_resources(log), log)
+        if found.is_told:  # an older version kept empty logs, too
+            return found
     made = compile_source(source, arch, f"{name}.cu")
     log = made.log.encode()
     cache.put(key, len(log).to_bytes(_LENGTH, "little") + log + made.cubin)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autofuse.errors import BackendError
-from autofuse.targets.cuda import nvrtc
+from autofuse.targets.cuda import machinecode, nvrtc
 from autofuse.targets.cuda.nvrtc import Resources
 from autofuse.targets.cuda.prelude import Prelude
 
@@ -42,6 +43,40 @@ def test_a_kernel_compiles_without_a_gpu(arch: str) -> None:
     assert compiled.cubin.startswith(b"\x7fELF")
     assert compiled.resources["twice"].shared_bytes == 256
     assert 0 < compiled.resources["twice"].registers < 64
+
+
+ONE = 'extern "C" __global__ void f(float* x) { x[threadIdx.x] *= 2.0f; }'
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("spoiled", ["", "twice"])
+def test_a_log_that_is_lost_or_anothers_is_asked_for_again(monkeypatch: Any, spoiled: str) -> None:
+    made, logs = nvrtc.compile_source(ONE, "sm_90"), iter(("", "", None))
+    other = made.log * 2 if spoiled else ""
+    read = nvrtc._Program.text
+
+    def text(program: Any, what: str) -> str:
+        return other if next(logs, None) == "" else read(program, what)
+
+    monkeypatch.setattr(nvrtc._Program, "text", text)
+    assert nvrtc.compile_source(ONE, "sm_90").resources == made.resources
+
+
+@needs_nvrtc
+def test_a_compiler_that_never_says_what_kernels_need_is_an_error(monkeypatch: Any) -> None:
+    monkeypatch.setattr(nvrtc._Program, "text", lambda program, what: "")
+    with pytest.raises(BackendError, match="does not say what it needs"):
+        nvrtc.compile_source(ONE, "sm_90")
+
+
+@needs_nvrtc
+def test_machine_code_that_was_kept_without_a_log_is_made_again(monkeypatch: Any, tmp_path: Any) -> None:
+    monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path))
+    empty = nvrtc.compile_source(ONE, "sm_90")
+    with monkeypatch.context() as patch:
+        patch.setattr(machinecode, "compile_source", lambda *about: replace(empty, log="", resources={}))
+        assert not machinecode.machine_code(ONE, "sm_90", "f").is_told
+    assert machinecode.machine_code(ONE, "sm_90", "f").resources == empty.resources
 
 
 @needs_nvrtc
