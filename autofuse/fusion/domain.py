@@ -16,7 +16,7 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.fusion.loops import MAX_HELD, loop_factors, refusal, too_much_held
 from autofuse.fusion.nodeaxes import dot_axes, is_loop, whole_axes
-from autofuse.fusion.prologues import is_prologue, takes_prologues
+from autofuse.fusion.prologues import may_be_around, takes_prologues
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -125,13 +125,11 @@ def is_opaque(node: Node) -> bool:
 
 
 def _check_opaque_alone(candidate: KernelCandidate) -> None:
-    """Beside an opaque node, only what a scatter or sort reads, where elements of that are computed one by one."""
+    """Beside an opaque node, only what a scatter or sort reads, or gives, element by element."""
     real = [node for node in candidate.nodes if role_of(node).computes]
     if len(real) > 1:
         node = next(node for node in real if is_opaque(node))
-        others = [other for other in real if other is not node]
-        may_compute = takes_prologues(node) and set(candidate.outputs) <= set(node.outputs)
-        if not may_compute or not all(map(is_prologue, others)):
+        if not takes_prologues(node) or not may_be_around(candidate.nodes, node, candidate.outputs):
             raise LegalityError(f"{node.op} is an opaque call: nothing can be computed inside it")
     if len(real) == 1 and role_of(real[0]).is_control:
         _check_nothing_behind(candidate, real[0])

@@ -1,12 +1,12 @@
 """Elements of values as a straight line of scalar statements, for kernels whose loops are no stages.
 
-A scatter's updates and a sort's keys are computed where they are read: `wanted` says which elements, by symbols that
-the kernel's own loops walk.
+A scatter's updates and a sort's keys are computed where they are read, what is made of their results where these are
+complete: `wanted` says which elements, by symbols that the kernel's own loops walk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import Dimensions
@@ -16,7 +16,8 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.demand import PhaseBuilder
-from autofuse.lower.phasedrafts import BufferTable
+from autofuse.lower.phasedrafts import BufferTable, StageDraft
+from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.rewrite import affines, number_elements, operands, rewritten
 from autofuse.lower.tile import Effect, Scalar, Space, Statement
 
@@ -49,12 +50,20 @@ class Elements:
         return found
 
 
+Result = Callable[[PhaseBuilder, StageDraft, tuple[Affine, ...], Scalar | None], Scalar]
+"""(builder, stage, index, guard) -> an element of what the kernel's loops make."""
+
+
 def elements_of(
-    graph: Graph, wanted: Sequence[tuple[Value, tuple[Affine, ...]]], given: Sequence[DType] = ()
+    graph: Graph,
+    wanted: Sequence[tuple[Value, tuple[Affine, ...]]],
+    given: Sequence[DType] = (),
+    results: Mapping[Value, Result] | None = None,
 ) -> Elements:
     """The elements of values of a kernel's graph, each at an index. Raises LegalityError for more than can be made.
 
     `given`: dtypes of the scalars 0, 1, ..., which the kernel makes; indices may hold them, as an `Element` of `%0`.
+    `results`: where elements of the scatter's or sort's results come from.
     """
     buffers = BufferTable()
     for value in graph.inputs:
@@ -65,6 +74,16 @@ def elements_of(
     phase = PhaseBuilder(kernel, Dimensions((), ()), (), buffers, {}, None)
     for dtype in given:
         phase.draft.scalar(dtype)
+    for value, result in (results or {}).items():
+        phase.row_results[value] = _reader(phase, result)
     stage = phase.draft.stage(0, ())
-    results = tuple(phase.value(stage, value, at, None) for value, at in wanted)
-    return Elements(tuple(rewritten(statement, number_elements) for statement in stage.body), results)
+    scalars = tuple(phase.value(stage, value, at, None) for value, at in wanted)
+    return Elements(tuple(rewritten(statement, number_elements) for statement in stage.body), scalars)
+
+
+def _reader(phase: PhaseBuilder, result: Result) -> Callable[..., Scalar]:
+    def read(frame: PhaseFrame, stage: StageDraft, at: tuple[Affine, ...], guard: Scalar | None) -> Scalar:
+        assert frame is phase
+        return result(phase, stage, at, guard)
+
+    return read

@@ -1,7 +1,6 @@
-"""Scatters and sorts that code is generated for: they call nothing, and may compute what they read.
+"""Scatters and sorts that code is generated for: they call nothing, and may compute what they read and what reads them.
 
-Nothing else is fused with them: their results are written. Where an element that is only seen through views lies in a
-buffer, or which number it is, is a `Source`.
+Where an element that is only seen through views lies in a buffer, or which number it is, is a `Source`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import numpy as np
 
 from autofuse.errors import BackendError
 from autofuse.fusion.candidate import is_inlined, is_view
-from autofuse.fusion.prologues import is_prologue, takes_prologues
+from autofuse.fusion.prologues import may_be_around, takes_prologues
 from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Node, Value
@@ -18,6 +17,7 @@ from autofuse.ir.index import Affine
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.tile import OpaqueProgram, Space
 
 _SHORT_ROW, _SOON_DONE = 64, 1 << 14
 """Elements of rows, and of all of them."""
@@ -33,17 +33,42 @@ def scatter_in(graph: Graph) -> Node | None:
 
 
 def coded_in(graph: Graph) -> Node | None:
-    """The scatter or sort of a graph that is one, of inputs and of what elementwise work or moves make of them.
+    """The scatter or sort of a graph that is one, with elementwise work around it, and moves before it.
 
-    None for any other graph, and where more is asked for than its results.
+    None for any other graph, and where more is asked for than its results and what is made of them.
     """
-    real = [node for node in graph.nodes if not (is_view(node) or is_inlined(node))]
-    found = [node for node in real if takes_prologues(node)]
-    if len(found) != 1 or not set(graph.outputs) <= set(found[0].outputs):
+    found = [node for node in graph.nodes if takes_prologues(node)]
+    if len(found) != 1 or not may_be_around(graph.nodes, found[0], graph.outputs):
         return None
     if role_of(found[0]) is Role.SORT and found[0].inputs[0].type.shape[found[0].attrs["dimension"]] >= _MOST_ROW:
         return None
-    return found[0] if all(node is found[0] or is_prologue(node) for node in real) else None
+    return found[0]
+
+
+def results_needed(graph: Graph, node: Node) -> tuple[Value, ...]:
+    """The results of a scatter or sort that a kernel writes, or makes something else of."""
+    needed = {*graph.outputs, *(value for other in graph.nodes for value in other.inputs)}
+    return tuple(value for value in node.outputs if value in needed)
+
+
+def holder_of(graph: Graph, node: Node) -> Value | None:
+    """The output in whose memory a scatter is done: its result, or one of its type; None where there is neither.
+
+    What is made of an element takes its place.
+    """
+    (result,) = node.outputs
+    if result in graph.outputs:
+        return result
+    return next((value for value in graph.outputs if value.type == result.type), None)
+
+
+def held_in(program: OpaqueProgram, node: Node) -> str:
+    """The name of the buffer in which a scatter is done."""
+    graph = program.graph
+    holder = holder_of(graph, node)
+    if holder is None:
+        return next(buffer.name for buffer in program.buffers if buffer.space is Space.WORKSPACE)
+    return program.buffers[len(graph.inputs) + graph.outputs.index(holder)].name
 
 
 def why_not_coded(graph: Graph) -> str | None:
@@ -52,7 +77,7 @@ def why_not_coded(graph: Graph) -> str | None:
     if node is None:
         return "nothing here is a scatter or a sort"
     if coded_in(graph) is None:
-        return f"{node.op} %{node.name} can be one kernel with what it reads alone, if that is elementwise"
+        return f"{node.op} %{node.name} can be one kernel with elementwise work alone, and with what moves its operands"
     if role_of(node) is Role.SCATTER and not _is_viewed(graph, node.inputs[0]):
         return f"scatter %{node.name} updates %{node.inputs[0].name}, which another kernel has to write first"
     return None
@@ -64,7 +89,7 @@ def is_numpys(graph: Graph, node: Node) -> bool:
     Its sorts of 32 and 64 bits are vectorised. Many that are short, or one that is soon done, are not worth the call.
     """
     keys = node.inputs[0].type
-    extent, is_alone = keys.shape[node.attrs["dimension"]], graph.outputs == node.outputs[:1]
+    extent, is_alone = keys.shape[node.attrs["dimension"]], results_needed(graph, node) == node.outputs[:1]
     is_free = not node.attrs["stable"] or (is_alone and keys.dtype.is_integer)
     is_long = extent > _SHORT_ROW and keys.size >= _SOON_DONE
     return is_free and is_long and (keys.dtype.bits == 64 or (keys.dtype.bits == 32 and is_alone))

@@ -94,7 +94,8 @@ class Limits:
     """Whether the target has code for sorts, but for those that are faster by NumPy; else they are calls of a library.
     Scatters are code on all targets."""
     prologues: bool = False
-    """Whether its code for scatters and sorts computes what these read, where that is elementwise work."""
+    """Whether its code for scatters and sorts computes what these read, and what is made of their results, where that
+    is elementwise work."""
     replays: bool = False
     """Whether the target may replay kernels that follow each other at once, in place of starting each."""
     iteration_us: float | None = None

@@ -10,7 +10,7 @@ from autofuse.fusion.domain import is_opaque
 from autofuse.ir.graph import Graph
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
-from autofuse.lower.librarykernels import coded_in, is_numpys, why_not_coded
+from autofuse.lower.librarykernels import coded_in, holder_of, is_numpys, why_not_coded
 from autofuse.lower.phasedrafts import BufferTable
 from autofuse.lower.tile import OpaqueProgram, Space
 
@@ -29,7 +29,7 @@ class Coded(Protocol):
 def opaque_program(candidate: KernelCandidate, name: str, reason: str, limits: Coded) -> OpaqueProgram:
     """The program of a kernel with an opaque node, or with a loop that no stage walks; `reason`: see `OpaqueProgram`.
 
-    Raises LegalityError where the node and what it reads cannot be one kernel.
+    Raises LegalityError where the node and what is around it cannot be one kernel.
     """
     table = BufferTable()
     for value in candidate.inputs:
@@ -47,4 +47,6 @@ def opaque_program(candidate: KernelCandidate, name: str, reason: str, limits: C
             refusal = f"{opaque.op} is an opaque call: nothing can be computed inside it"
         if refusal is not None:
             raise LegalityError(refusal)
+    if node is not None and role_of(node) is Role.SCATTER and holder_of(graph, node) is None:
+        table.add(f"{node.name}.whole", node.output.type, Space.WORKSPACE)
     return OpaqueProgram(name, graph, tuple(table.all), reason, is_coded, limits.workers if is_coded else 1)

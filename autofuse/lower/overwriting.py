@@ -16,7 +16,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.ops.dynamic import overwrites
 from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.librarykernels import coded_in
+from autofuse.lower.librarykernels import coded_in, holder_of
 from autofuse.lower.rewrite import operands
 from autofuse.lower.tile import (
     Dot,
@@ -154,7 +154,7 @@ def may_write_in_place(program: TileProgram | OpaqueProgram, source: str, target
 
 
 def _scatters_into(program: OpaqueProgram, source: str, target: str) -> bool:
-    """Whether `target` is a scatter into `source`, which the kernel reads for nothing else."""
+    """Whether a scatter into `source`, which the kernel reads for nothing else, is done in `target`."""
     graph = program.graph
     node = coded_in(graph)
     held = [buffer.name for buffer in program.buffers if buffer.space is not Space.WORKSPACE]
@@ -162,7 +162,7 @@ def _scatters_into(program: OpaqueProgram, source: str, target: str) -> bool:
     reads = [value for reader in graph.nodes for value in graph.reads(reader)].count(values[source])
     if node is None or role_of(node) is not Role.SCATTER:
         return False
-    return values[target] in node.outputs and node.inputs[0] is values[source] and reads == 1
+    return values[target] is holder_of(graph, node) and node.inputs[0] is values[source] and reads == 1
 
 
 def _accesses(stage: Stage, *buffers: str) -> list[Load | Store]:

@@ -437,7 +437,7 @@ class OpaqueProgram:
     reason: str = ""
     """Why a loop or a branch is no generated code, for people; empty for ops that never are."""
     is_coded: bool = False
-    """Whether the target has code for it: a scatter or a sort, with what it reads where that is elementwise work."""
+    """Whether the target has code for it: a scatter or a sort, with elementwise work around it."""
     workers: int = 1
     """Among how many that code is shared, where more would only walk the same indices again."""
 

@@ -107,4 +107,4 @@ def test_recomputation_without_end_is_refused():
 
 
 def test_nothing_is_computed_inside_a_call():
-    refused(lambda x: np.sort(x, 1) * 2, zeros(3, 4), because="sort is an opaque call")
+    refused(lambda x: np.sort(x, 1).sum(0), zeros(3, 4), because="sort is an opaque call")

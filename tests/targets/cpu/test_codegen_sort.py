@@ -114,6 +114,39 @@ def test_what_is_computed():
     np.testing.assert_array_equal(af.compile(ordered, *arguments)(*arguments), ordered(*arguments))
 
 
+BEHIND = {
+    "keys": lambda x, w: np.sort(x, axis=-1, kind="stable") * 2 + w,
+    "keys as another type, twice": lambda x, w: (
+        np.sort(x, axis=-1, kind="stable").astype(np.float64),
+        np.sort(x, axis=-1, kind="stable") < w,
+    ),
+    "keys and more": lambda x, w: (np.sort(x, axis=-1, kind="stable"), np.sort(x, axis=-1, kind="stable") - x),
+    "along rows": lambda x, w: np.sort(x + w, axis=0, kind="stable") * np.arange(len(x), dtype=np.float32)[:, None],
+    "positions": lambda x, w: np.argsort(x * w, axis=-1, kind="stable").astype(np.int16) - 3,
+}
+
+
+@pytest.mark.parametrize("columns", [37, 311])
+@pytest.mark.parametrize("name", BEHIND)
+def test_what_is_made_of_results(name, columns):
+    """Of keys alone with zeros and NaN, of positions, of rows along any axis."""
+    rng = np.random.default_rng(columns)
+    x, w = values(rng, dtypes.F32, (5, columns)), rng.random(columns).astype(np.float32)
+    kernel = fused(BEHIND[name], x, w)
+    check_exact(kernel, kernel_inputs(kernel, [x, w]))
+
+
+def test_what_is_made_of_what_goes_along():
+    rng = np.random.default_rng(6)
+    keys, along = values(rng, dtypes.F32, (40, 300)), values(rng, dtypes.F32, (40, 300))
+    builder = GraphBuilder("behind")
+    x, y = (builder.input(of_array(array), name) for array, name in ((keys, "x"), (along, "y")))
+    first, second = builder.emit_many("sort", (x, y), dimension=1, descending=False, stable=True)
+    for outputs in ((("multiply", first, second),), (("abs", second),), (("abs", second), ("subtract", x, first))):
+        kernel = whole_kernel(builder.finish([builder.emit(op, operands) for op, *operands in outputs]))
+        check_exact(kernel, kernel_inputs(kernel, [keys, along]))
+
+
 def test_what_lies_in_records():
     f32, f64, i32 = (np.ones((2, 300), dtype) for dtype in (np.float32, np.float64, np.int32))
     cases = (([f32], [0], "nothing"), ([f32, i32], [1], "bits"), ([i32, f64], [1], "number"), ([f64, f64], [1], "bits"))

@@ -34,6 +34,13 @@ def open_launch(module: ModuleText, program: OpaqueProgram, symbol: str) -> tupl
     return fn, places
 
 
+def shared_range(fn: FunctionText, step: int, extent: int) -> tuple[str, str]:
+    """The positions, of `extent`, that the blocks of a call have, so many in a block."""
+    ends = [fn.emit(f"mul nuw nsw i64 {block}, {step}") for block in ("%begin", "%end")]
+    first, last = (fn.intrinsic("llvm.smin.i64", "i64", [("i64", end), ("i64", str(extent))]) for end in ends)
+    return first, last
+
+
 class Layers:
     """The statements of `elements`, by the loops inside of which they stand."""
 
@@ -71,6 +78,10 @@ class Layers:
 
     def ns(self, depth: int, lanes: int) -> float:
         """What one iteration of the loop at `depth` takes of it, roughly, in a vector of `lanes`; in nanoseconds."""
-        statements = [s for early in (True, False) for s in self.at(depth, early=early)]
-        weights = [map_weight(s) for s in statements if isinstance(s, Map)]
-        return NS_PER_VECTOR * (sum(weights) + sum(isinstance(s, Load) for s in statements)) / lanes
+        return statements_ns([s for early in (True, False) for s in self.at(depth, early=early)], lanes)
+
+
+def statements_ns(statements: Sequence[Statement], lanes: int) -> float:
+    """What one iteration of statements takes, roughly, in a vector of `lanes`; in nanoseconds."""
+    weights = [map_weight(s) for s in statements if isinstance(s, Map)]
+    return NS_PER_VECTOR * (sum(weights) + sum(isinstance(s, Load) for s in statements)) / lanes

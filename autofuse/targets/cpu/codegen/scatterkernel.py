@@ -2,6 +2,8 @@
 
     launch 0  result[...] = x                                  in blocks; nothing to do where they are the same memory
     launch 1  for every update, row-major: position from the indices; where it lies inside: result[position] combined
+              outputs[...] = what is made of result[...]       of what a worker has completed
+    launch 2  outputs[...] = what is made of result[...]       in blocks, where one worker does all updates
 
 Indices and updates may be computed in the loops. How workers share launch 1 is said in `scatterloops`.
 """
@@ -17,10 +19,12 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.librarykernels import Fixed, Source, Stored, coded_in, source_of
+from autofuse.lower.librarykernels import Fixed, Source, Stored, coded_in, held_in, source_of
 from autofuse.lower.tile import OpaqueProgram
-from autofuse.targets.cpu.codegen.layers import open_launch
+from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.layers import open_launch, shared_range
 from autofuse.targets.cpu.codegen.metadata import Metadata
+from autofuse.targets.cpu.codegen.scatterepilogue import Epilogue, EpilogueLoops
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops
 from autofuse.targets.cpu.codegen.scatterupdates import ScatterUpdates
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
@@ -45,15 +49,33 @@ def generate_scatter(program: OpaqueProgram, machine: Machine) -> KernelCode:
     module = ModuleText(f"nounwind {legal}", machine.features)
     blocks = _Copy(module, program, node).write(name)
     loops = ScatterLoops(program, node, machine.vector_bits)
-    split = loops.split()
-    ScatterUpdates(module, loops, split, 32 if machine.vector_bits > 256 else 16).write(f"{name}.p1")
+    split, registers = loops.split(), 32 if machine.vector_bits > 256 else 16
+    behind = loops.epilogue()
+    within = None if behind is None or behind.is_apart else behind
+    ScatterUpdates(module, loops, split, registers, within).write(f"{name}.p1")
     tasks = loops.ns / (1e3 * TASK_US) if split.blocks > 1 else 0.0
     updates = PhaseCode(f"{name}.p1", split.blocks, tasks=tasks)
+    last = (
+        ((_epilogue(module, program, behind, registers, f"{name}.p2"),),)
+        if behind is not None and behind.is_apart
+        else ()
+    )
     lines = module.render().splitlines()
     declares = tuple(line for line in lines if line.startswith("declare "))
     kept = [line for line in lines if not line.startswith("declare ")]
     launches = (PhaseCode(name, blocks, _BLOCKS_PER_WORKER),), (updates,)
-    return KernelCode(name, "\n".join([*kept, Metadata().render()]) + "\n", declares, launches)
+    return KernelCode(name, "\n".join([*kept, Metadata().render()]) + "\n", declares, (*launches, *last))
+
+
+def _epilogue(
+    module: ModuleText, program: OpaqueProgram, loops: EpilogueLoops, registers: int, symbol: str
+) -> PhaseCode:
+    """A launch of what is made of the result, in blocks."""
+    fn, places = open_launch(module, program, symbol)
+    blocks, step = loops.parts(1e3 * TASK_US / 2)
+    Epilogue(loops, Body(fn, places, registers)).write(*shared_range(fn, step, loops.extent))
+    fn.ret()
+    return PhaseCode(symbol, blocks, _BLOCKS_PER_WORKER)
 
 
 def _store(fn: FunctionText, address: str, value: str, dtype: DType) -> None:
@@ -76,6 +98,7 @@ class _Copy:
         held = (*graph.inputs, *graph.outputs)
         bases = dict(zip(held, (place.base for place in places.values()), strict=False))
         (result,) = self.node.outputs
+        bases[result] = places[held_in(self.program, self.node)].base
         symbols = tuple(Symbol(f"x{d}", extent) for d, extent in enumerate(result.type.shape))
         source = source_of(graph, self.node.inputs[0], tuple(map(index.of, symbols)))
         nbytes = result.type.nbytes

@@ -23,6 +23,7 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.elements import Elements, elements_of
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.layers import NS_PER_VECTOR, Layers
+from autofuse.targets.cpu.codegen.scatterepilogue import Cut, EpilogueLoops
 from autofuse.targets.cpu.codegen.widths import TASK_US
 
 _INDEX_NS = 1.5
@@ -44,20 +45,22 @@ class Split:
     """Along this loop."""
     dimension: int = -1
     """Of the operand, whose places are shared."""
+    cut: Cut | None = None
+    """The region of the result that a worker completes; None: all of it."""
 
 
 class ScatterLoops:
     """The loops of one scatter."""
 
     def __init__(self, program: OpaqueProgram, node: Node, vector_bits: int) -> None:
-        self.program, self.node = program, node
+        self.program, self.node, self._vector_bits = program, node, vector_bits
         x, indices, self.updates = node.inputs
         self.dtype, self.shape = x.type.dtype, x.type.shape
         self.combiner: str = node.attrs["combiner"]
         self.roles: Roles = roles_of(node.attrs, x.type.rank, indices.type.rank)
         self.window_of: Mapping[int, int] = dict(zip(self.roles.window_operand, self.roles.window, strict=True))
         """The dimension of the updates that walks a dimension of the operand, from where the indices say."""
-        joined = self._joined()
+        joined = self._last = self._joined()
         own = self.updates.type.shape[: self.updates.type.rank - joined]
         self.symbols = tuple(Symbol(f"u{d}", extent) for d, extent in enumerate(own))
         if joined:
@@ -148,17 +151,30 @@ class ScatterLoops:
             if u >= len(self.symbols) - self.is_run or self.symbols[u].extent < workers:
                 continue
             blocks = min(self.symbols[u].extent, 4 * workers) if u in batching else workers
-            return self._cut(self.symbols[u], -(-self.symbols[u].extent // blocks))
+            return self._cut(self.symbols[u], -(-self.symbols[u].extent // blocks), Cut(self._dimension(u)))
         if self.is_run:
             line = max(_LINE_BYTES // self.dtype.itemsize, self.lanes)
             parts = -(-self.symbols[-1].extent // workers)
             if self.symbols[-1].extent >= workers * line:
-                return self._cut(self.symbols[-1], -(-parts // line) * line)
+                first = len(self.shape) - max(self._last, 1)
+                return self._cut(self.symbols[-1], -(-parts // line) * line, Cut(first, joined=self._last > 1))
         return None
 
     @staticmethod
-    def _cut(symbol: Symbol, step: int) -> Split:
-        return Split("along", -(-symbol.extent // step), step, symbol)
+    def _cut(symbol: Symbol, step: int, cut: Cut) -> Split:
+        return Split("along", -(-symbol.extent // step), step, symbol, cut=cut)
+
+    def _dimension(self, u: int) -> int:
+        """The dimension of the operand that dimension `u` of the updates walks."""
+        walked = {**self.window_of, **self.roles.batching_result}
+        return next(d for d, walking in walked.items() if walking == u)
+
+    def epilogue(self) -> EpilogueLoops | None:
+        """The loops of what is made of the result; None if nothing is."""
+        if set(self.program.graph.outputs) <= set(self.node.outputs):
+            return None
+        split = self.split()
+        return EpilogueLoops(self.program, self.node, self._vector_bits, split.blocks, split.cut)
 
     def _by_places(self, workers: int) -> Split | None:
         named = [d for d in self.roles.index_map if d not in self.window_of and self.shape[d] >= 2 * workers]
@@ -166,4 +182,5 @@ class ScatterLoops:
         if not named or self.ns / max(vectors, 1) < _INDEX_NS + _ROW_NS:
             return None
         dimension = max(named, key=lambda d: self.shape[d])
-        return Split("places", workers, -(-self.shape[dimension] // workers), dimension=dimension)
+        step = -(-self.shape[dimension] // workers)
+        return Split("places", workers, step, dimension=dimension, cut=Cut(dimension))

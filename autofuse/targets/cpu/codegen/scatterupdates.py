@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from autofuse.ir import index
 from autofuse.ir.index import Symbol
+from autofuse.lower.librarykernels import held_in
 from autofuse.targets.cpu.codegen.body import Body
-from autofuse.targets.cpu.codegen.layers import open_launch
+from autofuse.targets.cpu.codegen.layers import open_launch, shared_range
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
 from autofuse.targets.cpu.codegen.offsets import pointer, scalar_index
+from autofuse.targets.cpu.codegen.scatterepilogue import Epilogue, EpilogueLoops
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops, Split
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Value, counted_loop
 from autofuse.targets.cpu.llvmtext import ModuleText, Vec
@@ -22,35 +24,47 @@ _STRAIGHT = 4
 class ScatterUpdates:
     """Writes the launch that combines the updates in."""
 
-    def __init__(self, module: ModuleText, loops: ScatterLoops, split: Split, registers: int) -> None:
-        """`registers`: vector registers of the target."""
+    def __init__(
+        self, module: ModuleText, loops: ScatterLoops, split: Split, registers: int, behind: EpilogueLoops | None
+    ) -> None:
+        """`registers`: vector registers of the target. `behind`: what is made here of what a worker completes."""
         self.module, self.loops, self.split, self.registers = module, loops, split, registers
+        self.behind = behind
 
     def write(self, symbol: str) -> None:
         """Append the function."""
         loops = self.loops
         self.fn, places = open_launch(self.module, loops.program, symbol)
-        names = [buffer.name for buffer in loops.program.buffers]
-        self.target = places[names[len(loops.program.graph.inputs)]]
+        self.target = places[held_in(loops.program, loops.node)]
         self.body = Body(self.fn, places, self.registers)
+        self.share = self._share()
         if not loops.is_empty:
-            self.share = self._share()
             group = Group(Lanes(), {}, {}, {})
             self._layer(group, 0)
             self._loops(0, group, None)
+        if self.behind is not None:
+            Epilogue(self.behind, self.body).write(*self._completed(self.behind.extent))
         self.fn.ret()
+
+    def _completed(self, extent: int) -> tuple[str, str]:
+        """The positions of the result that are complete, of so many: of the last ones, those without updates too."""
+        if self.split.way == "serial":
+            return "0", str(extent)
+        (begin, end), walked = self.share, self._shared_extent
+        if walked == extent:
+            return begin, end
+        is_last = self.fn.emit(f"icmp eq i64 {end}, {walked}")
+        return begin, self.fn.emit(f"select i1 {is_last}, i64 {extent}, i64 {end}")
+
+    @property
+    def _shared_extent(self) -> int:
+        return self.split.symbol.extent if self.split.symbol else self.loops.shape[self.split.dimension]
 
     def _share(self) -> tuple[str, str]:
         """The positions that the blocks of this call have, of the loop or the places that are shared."""
         if self.split.way == "serial":
             return "0", "1"
-        extent = self.split.symbol.extent if self.split.symbol else self.loops.shape[self.split.dimension]
-        start = self.fn.emit(f"mul nuw nsw i64 %begin, {self.split.step}")
-        stop = self.fn.emit(f"mul nuw nsw i64 %end, {self.split.step}")
-        limits = [
-            self.fn.intrinsic("llvm.smin.i64", "i64", [("i64", end), ("i64", str(extent))]) for end in (start, stop)
-        ]
-        return limits[0], limits[1]
+        return shared_range(self.fn, self.split.step, self._shared_extent)
 
     def _bounds(self, symbol: Symbol) -> tuple[str, str]:
         return self.share if symbol == self.split.symbol else ("0", str(symbol.extent))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofuse.errors import BackendError
-from autofuse.ir.dtypes import I64
+from autofuse.ir.dtypes import I64, DType
 from autofuse.ir.index import Symbol
 from autofuse.lower.librarykernels import coded_in
 from autofuse.lower.tile import OpaqueProgram
@@ -164,25 +164,25 @@ class _Sort:
         return self.fn.emit(f"load {vector_of(f'i{bits}', lanes)}, ptr {address}, align {bits // 8}")
 
     def _store(self, group: Group, at: str, done: Arrays) -> None:
-        """Results of a vector of records."""
+        """Results of a vector of records, and what is made of them."""
         loops, lanes, records = self.loops, group.lanes.count, self.loops.records
         if loops.alone:
             key = self._got(done.keys, at, records.width, lanes)
-            value = KeyCode(self.fn, loops.keys, loops.descending, lanes).values(key)
-            group.values[0] = Value(value, loops.keys, lanes > 1)
-            self.body.write(loops.stores, [group], [{}])
+            self._made(group, KeyCode(self.fn, loops.keys, loops.descending, lanes).values(key), loops.keys)
             return
         along = self._got(done.beside if records.beside else done.keys, at, 64, lanes)
         if records.goes == "bits":
-            group.values[0] = Value(self._held(along, lanes), loops.held, lanes > 1)
-            self.body.write(loops.stores, [group], [{}])
+            self._made(group, self._held(along, lanes), loops.held)
             return
         if records.shift:
             low = _splat((1 << 32) - 1, 64, lanes)
             along = self.fn.emit(f"and {vector_of('i64', lanes)} {along}, {low}")
-        assert loops.results is not None
-        group.values[0] = Value(along, I64, lanes > 1)
-        self.body.write([*loops.results.statements, *loops.stores], [group], [{}])
+        self._made(group, along, I64)
+
+    def _made(self, group: Group, value: str, dtype: DType) -> None:
+        """Write what is made of scalar 0."""
+        group.values[0] = Value(value, dtype, group.lanes.count > 1)
+        self.body.write([*self.loops.results.statements, *self.loops.stores], [group], [{}])
 
     def _held(self, along: str, lanes: int) -> str:
         """The value whose bits went along."""
@@ -223,9 +223,7 @@ class _Sort:
                 fn.branch_if(test, write, behind)
                 fn.block(write)
                 to = fn.emit(f"load i64, ptr {place}")
-                written = inner.nested({loops.place: Index(to)})
-                written.values[0] = Value(value, loops.keys, varying=False)
-                self.body.write(loops.stores, [written], [{}])
+                self._made(group.nested({loops.place: Index(to)}), value, loops.keys)
                 fn.line(f"store i64 {fn.emit(f'add nuw nsw i64 {to}, 1')}, ptr {place}")
                 fn.branch(behind)
                 fn.block(behind)

@@ -21,10 +21,10 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.elements import Elements, elements_of
-from autofuse.lower.librarykernels import Counted, source_of
+from autofuse.lower.elements import Elements, Result, elements_of
+from autofuse.lower.librarykernels import Counted, results_needed, source_of
 from autofuse.lower.tile import OpaqueProgram, Store
-from autofuse.targets.cpu.codegen.layers import Layers
+from autofuse.targets.cpu.codegen.layers import Layers, statements_ns
 
 MOST_RANKED = 192
 """Records of a row; more are put in order by radix."""
@@ -82,8 +82,8 @@ class SortLoops:
         self.walked = Symbol("k", self.extent)
         self.place = Symbol("q", self.extent)
         """Where in the row a record has come to lie."""
-        self.wanted = tuple(node.outputs.index(value) for value in program.graph.outputs)
-        """Numbers of the results that are written."""
+        self.wanted = tuple(map(node.outputs.index, results_needed(program.graph, node)))
+        """Numbers of the results that are written, or that something is made of."""
         self.alone = self.wanted == (0,)
         """Whether keys alone are put in order: they are made of records."""
         self.records = self._records()
@@ -91,9 +91,9 @@ class SortLoops:
         """Keys, and bits that go along, at `walked`."""
         self.layers = Layers(self.loads, (*self.rows, self.walked))
         self.results = self._results()
-        """Of a record's number, scalar 0: what is written at `place`; where records hold the values, nothing."""
+        """What is written at `place`, of scalar 0: a record's number, or the only result that is needed."""
         self.stores = self._stores()
-        """What is written at `place`: into the outputs, of the scalars of `results`, or of scalar 0."""
+        """What is written at `place`: into the outputs, of the scalars of `results`."""
         self.lanes = self._lanes(self.layers.lanes(len(self.rows) + 1, self.keys, self.extent, vector_bits))
 
     def _lanes(self, most: int) -> int:
@@ -131,22 +131,26 @@ class SortLoops:
             values.append(self._operand(self.wanted[0]))
         return [(value, at) for value in values]
 
-    def _results(self) -> Elements | None:
+    def _results(self) -> Elements:
+        graph, wanted = self.program.graph, [(value, self._at(self.place)) for value in self.program.graph.outputs]
         if self.records.goes != "number":
-            return None
+            return elements_of(graph, wanted, (self.held,), {self.node.outputs[self.wanted[0]]: lambda *_: 0})
         number = index.of(Element("%0", (), 0, max(self.extent - 1, 0)))
-        wanted = [(self._operand(n), self._at(number)) for n in self.wanted]
-        return elements_of(self.program.graph, wanted, given=(dtypes.I64,))
+        results = {self.node.outputs[n]: self._reader(self._operand(n), self._at(number)) for n in self.wanted}
+        return elements_of(graph, wanted, (dtypes.I64,), results)
+
+    @staticmethod
+    def _reader(operand: Value, at: tuple[Affine, ...]) -> Result:
+        return lambda builder, stage, _, guard: builder.value(stage, operand, at, guard)
 
     def _stores(self) -> tuple[Store, ...]:
         offset = index.linearize(self._at(self.place), self.node.inputs[0].type.shape)
         names = [buffer.name for buffer in self.program.buffers][len(self.program.graph.inputs) :]
-        scalars = (0,) * len(self.wanted) if self.results is None else self.results.results
-        return tuple(Store(name, offset, scalar) for name, scalar in zip(names, scalars, strict=False))
+        return tuple(Store(name, offset, scalar) for name, scalar in zip(names, self.results.results, strict=True))
 
     @property
     def held(self) -> DType:
-        """The dtype of what records hold of the only result, where they hold it."""
+        """The dtype of the only result that is needed, where records hold it."""
         return self._operand(self.wanted[0]).type.dtype
 
     @property
@@ -158,11 +162,18 @@ class SortLoops:
         """Rows."""
         return math.prod(symbol.extent for symbol in self.rows) if self.extent else 0
 
+    @property
+    def has_epilogue(self) -> bool:
+        """Whether something is made of the results."""
+        return not set(self.program.graph.outputs) <= set(self.node.outputs)
+
     @cached_property
     def row_ns(self) -> float:
         """What a row takes, roughly."""
         n = self.extent
         load = n * (self.layers.ns(len(self.rows) + 1, self.lanes) + _COPY_NS)
+        if self.has_epilogue:
+            load += n * statements_ns(self.results.statements, self.lanes)
         if self.is_ranked:
             return load + n * -(-n // max(1, 512 // self.records.width)) * _RANK_NS
         return load + self.records.digits * (n * _RADIX_NS + _DIGIT_NS)

@@ -28,7 +28,7 @@ def opaque_features(program: OpaqueProgram, vector_bits: int) -> OpaqueFeatures:
 
 
 def _coded(program: OpaqueProgram, node: Node, vector_bits: int) -> OpaqueFeatures:
-    """A scatter or sort in loops of its own, with what it computes of what it reads.
+    """A scatter or sort in loops of its own, with what it computes around it.
 
     What the code generator estimates decides what is worth sharing. Of scatters it is on the safe side.
     """
@@ -37,6 +37,10 @@ def _coded(program: OpaqueProgram, node: Node, vector_bits: int) -> OpaqueFeatur
     if role_of(node) is Role.SCATTER:
         scatter = ScatterLoops(program, node, vector_bits)
         ns, shares, copied = _SCATTERS * scatter.ns, scatter.split().blocks, 2 * node.outputs[0].type.nbytes
+        behind = scatter.epilogue()
+        if behind is not None:
+            ns += behind.ns
+            moved += behind.is_apart * node.outputs[0].type.nbytes
     else:
         sort = SortLoops(program, node, vector_bits)
         ns, shares, copied = sort.row_ns * sort.blocks, sort.blocks, 0
