@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
-FEATURES_VERSION = 7
+FEATURES_VERSION = 8
 """Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
 
 
@@ -128,7 +128,8 @@ class StageFeatures:
     """
     scalar_operations: Mapping[tuple[str, str], float] = field(hash=False)
     """The same of what is computed once for all lanes, which is no part of `operations`. The logarithms of
-    `x + log(y)[:, None]` for `x` of `f32[100, 64]`: `("log", "f32"): 100`."""
+    `x + log(y)[:, None]` for `x` of `f32[100, 64]`: `("log", "f32"): 100`; cosines stay in the loop over
+    vectors: 400."""
     flops: float
     """Arithmetic on floats, per element, each opcode counted once; a lower bound of the real work. `exp`: 1000."""
     accesses: AccessCounts

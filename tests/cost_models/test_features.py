@@ -319,6 +319,22 @@ def test_what_a_loop_of_one_round_moves_is_computed_before_the_loops_around_it()
     assert stage.accesses.contiguous == 1 + 1000 + 1000
 
 
+@pytest.mark.parametrize(("opcode", "times"), [("exp", 1), ("cos", 63)])
+def test_nothing_moves_out_of_a_loop_that_calls_a_slow_path(opcode, times):
+    """A thousand times the same number, in 63 vectors."""
+    k = Symbol("k0", 1000)
+    body = (
+        Load(0, F32, "x", Affine()),
+        Map(1, F32, opcode, (0,)),
+        Map(2, F32, "negate", (1,)),
+        Store("y", of(k), 2),
+    )
+    phase = Phase((), (RowGroup((Stage((k,), body, k),)),), None)
+    stage = only_stage(features(program(phase, buffer("x", ()), buffer("y", (1000,), Space.OUTPUT))))
+    assert set(stage.scalar_operations.values()) == {times}
+    assert len(stage.scalar_operations) == 2
+
+
 def test_short_strides_are_whole_vectors_that_are_shuffled():
     i = Symbol("i0", 1000)
     body = (Load(0, F32, "x", of(i) * 3), Store("y", of(i), 0))

@@ -34,7 +34,7 @@ from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-ANALYTICAL_VERSION = 8
+ANALYTICAL_VERSION = 9
 """Raised when prices change: learned corrections of another version do not apply."""
 SIGMA = 0.3
 """Deviation of log(measured / predicted) where the machine was calibrated, on programs that the model's constants were

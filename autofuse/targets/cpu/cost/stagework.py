@@ -44,6 +44,8 @@ from autofuse.targets.cpu.codegen.indexsplitting import plan_segments
 from autofuse.targets.cpu.codegen.phaselayout import Layout
 from autofuse.targets.cpu.cost.farsteps import far_walk
 
+_STAY = frozenset(("sin", "cos", "tan", "remainder"))
+"""Functions with a slow path, a call. LLVM moves nothing out of loops that have one: each vector computes all anew."""
 _FEW_STATEMENTS = 24
 """Statements that the code generator writes for several iterations of a strip together."""
 _EXTREME_LINKS, _PLACED_LINKS = 2.0, 4.0
@@ -104,6 +106,7 @@ class StageWalk:
         self.accesses: list[Access] = []
         self._counts = _Counts()
         self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
+        self._stays = any(isinstance(s, Map) and s.opcode in _STAY for s in stage.body)
         self._static = all(not isinstance(s, Test) for s in stage.body)
         self._cut = _cut_tests(stage, nests[0], layout.tiles)
         self._needed = {} if self._static else _needed_shares(stage.body, self._cut)
@@ -350,7 +353,8 @@ class StageWalk:
             depth, varying = max(depth, operand.depth), varying or operand.varying
         work = _work_of(statement.opcode, statement.dtype, tuple([operand.dtype for operand in operands]))
         if not (statement.opcode == "select" and operands[0].cut):
-            times = self._times(depth, varying) * self._needed.get(statement.result, 1.0) if work.computes else 0.0
+            times = self._every() if self._stays else self._times(depth, varying)
+            times = times * self._needed.get(statement.result, 1.0) if work.computes else 0.0
             counted = self._counts.operations if varying else self._counts.scalars
             for key, weight in work.operations:
                 counted[key] = counted.get(key, 0.0) + weight * times
