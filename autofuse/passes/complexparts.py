@@ -349,6 +349,7 @@ def _loop(to: _Splitter, node: Node) -> Results:
 _MOVING = (
     *("reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "concatenate", "pad", "gather"),
     *("dynamic_slice", "dynamic_update_slice", "select", "reduce", "cumulative", "reduce_window", "scatter"),
+    "optimization_barrier",
 )
 """What treats both parts alike: chooses elements, or adds them up."""
 _RULES: Mapping[str, _Rule] = {

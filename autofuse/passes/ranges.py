@@ -89,6 +89,7 @@ _RULES: Mapping[str, Callable[[Node, Operands], Range | None]] = {
     "argmin": _found,
     "argmax": _found,
     **dict.fromkeys(("broadcast_in_dim", "reshape", "transpose", "slice", "reverse", "convert"), _first),
+    "optimization_barrier": _first,
     **dict.fromkeys(("select", "concatenate", "pad"), _union),
     "dynamic_slice": _first,
     "gather": _first,

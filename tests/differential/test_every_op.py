@@ -187,6 +187,7 @@ CASES = {
     "dynamic_slice": [([X, (INDEX,), (INDEX,)], {"slice_sizes": (2, 3)})],
     "dynamic_update_slice": [([X, (2, 2), (INDEX,), (INDEX,)], {})],
     "gather": [([X, (INDEX, 2)], ROWS)],
+    "optimization_barrier": [([X], {})],
     "pad": [([X, ()], PAD)],
     "reduce": [
         ([X], {"dimensions": dimensions, "combiner": combiner})

@@ -105,6 +105,7 @@ def test_transpose_reverse_slice(seed):
     x = numbered(rng, random_shape(rng))
     check("transpose", [x], permutation=[int(d) for d in rng.permutation(x.ndim)])
     check("reverse", [x], dimensions=[d for d in range(x.ndim) if rng.random() < 0.5])
+    check("optimization_barrier", [x])
     starts = [int(rng.integers(0, n + 1)) for n in x.shape]
     limits = [int(rng.integers(s, n + 1)) for s, n in zip(starts, x.shape, strict=True)]
     strides = [int(rng.integers(1, 4)) for _ in x.shape]
@@ -244,5 +245,5 @@ def test_gather(seed):
 
 def test_every_index_op_is_checked_here():
     checked = {"broadcast_in_dim", "reshape", "transpose", "reverse", "slice", "pad", "concatenate", "gather"}
-    checked |= {"dynamic_slice", "dynamic_update_slice"}
+    checked |= {"dynamic_slice", "dynamic_update_slice", "optimization_barrier"}
     assert {op.name for op in all_ops() if op.role.moves} == checked

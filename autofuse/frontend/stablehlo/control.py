@@ -76,6 +76,14 @@ def _same(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     return operation.operands
 
 
+def _barrier(operation: Operation, emitter: Emitter) -> Sequence[Value]:
+    """The operands, so that what is computed of them again, as `jax.checkpoint` asks, is computed again.
+
+    Numbers take no memory worth that, and what is known of them is of use.
+    """
+    return [emitter.emit("optimization_barrier", x) if x.type.size > 1 else x for x in operation.operands]
+
+
 def _parameter_of_device(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     """Of one device alone."""
     del operation
@@ -93,7 +101,7 @@ RULES: Mapping[str, Rule] = {
     "stablehlo.composite": _composite,
     "stablehlo.if": _if,
     "stablehlo.map": _map,
-    "stablehlo.optimization_barrier": _same,
+    "stablehlo.optimization_barrier": _barrier,
     "stablehlo.partition_id": _parameter_of_device,
     "stablehlo.replica_id": _parameter_of_device,
     "stablehlo.while": _while,

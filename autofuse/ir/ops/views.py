@@ -1,4 +1,4 @@
-"""Index ops that only rename positions: broadcast_in_dim, reshape, transpose, slice, reverse."""
+"""Index ops that only rename positions: broadcast_in_dim, reshape, transpose, slice, reverse; and one that does not."""
 
 from __future__ import annotations
 
@@ -160,6 +160,20 @@ def _access_reverse(
     return (Piece(0, tuple(i * -1 + (result.shape[d] - 1) if d in gone else i for d, i in enumerate(at))),)
 
 
+def _infer_same(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph]) -> tuple[TensorType, ...]:
+    return (operands[0],)
+
+
+def _same(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
+    return (operands[0],)
+
+
+def _access_same(
+    operands: Sequence[TensorType], result: TensorType, attrs: Attrs, at: tuple[Affine, ...]
+) -> tuple[Piece, ...]:
+    return (Piece(0, at),)
+
+
 _view = partial(IndexOp, code=0, arity=1, data=1)
 
 OPS = (
@@ -218,6 +232,16 @@ OPS = (
         evaluate=_reverse,
         access=_access_reverse,
         attrs={"dimensions": AttrSpec("ints", "dimensions to reverse")},
+        once=1,
+    ),
+    _view(
+        name="optimization_barrier",
+        role=Role.VIEW,
+        doc="The operand. What is computed of it is not merged with what is computed of the operand itself.",
+        infer=_infer_same,
+        evaluate=_same,
+        access=_access_same,
+        attrs={},
         once=1,
     ),
 )
