@@ -106,7 +106,8 @@ def _fixed(size: Any) -> int:
 
 
 def _place(index: TracerArray, extent: int, dimension: int) -> TracerArray:
-    return position(index, extent) if isinstance(index, Number) else integerindexing.wrapped(index, extent, dimension)
+    place = position(index, extent) if isinstance(index, Number) else None
+    return integerindexing.wrapped(index, extent, dimension) if place is None else place
 
 
 def _slices(shape: tuple[int, ...], fixed: SliceStep, moving: Mapping[int, tuple[Any, int]]) -> list[Step]:

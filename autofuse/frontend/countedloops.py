@@ -58,17 +58,21 @@ def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
     xs: Any = None,
-    length: int | None = None,
+    length: Any = None,
     reverse: bool = False,
     unroll: int = 1,
 ) -> tuple[Any, Any]:
     """`for x in xs: carry, y = f(carry, x)`; returns the last carry and the stacked `y`s.
 
     `xs` is any nest of arrays with one leading extent, or None with `length`. `unroll` is accepted and left to the
-    compiler. Raises TraceError for unequal extents, a carry that changes its type, or a function that returns no pair.
+    compiler. A `length` that only the run knows is one plan for all: then there are no `xs`, and nothing is stacked.
+    Raises TraceError for unequal extents, a carry that changes its type, or a function that returns no pair.
     """
     del unroll
+    if isinstance(length, TracerArray) and length.known is None:
+        return _scan_of_unknown_length(f, init, xs, length, reverse)
     arrays, structure = tree.flatten(xs, is_leaf)
+    length = None if length is None else int(length)
     lengths = {len(array) for array in arrays} | ({length} if length is not None else set[int]())
     if len(lengths) != 1:
         raise trace_error(f"scan needs one length, got {sorted(lengths)}", "xs of equal leading extents, or length=n")
@@ -80,6 +84,31 @@ def scan(
     with CallScope():
         sources = [as_tracer(array) for array in arrays]
         return _counted(lambda carry, rows: f(carry, tree.unflatten(structure, rows)), init, sources, count, reverse)
+
+
+def _scan_of_unknown_length(
+    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: TracerArray, reverse: bool
+) -> tuple[Any, Any]:
+    """A scan whose number of iterations the run knows: what is stacked would have a shape that data decide."""
+    if length.shape or length.dtype.kind not in "iu":
+        raise trace_error(f"scan needs an integer as its length, got {length!r}", "length=n")
+    if tree.flatten(xs, is_leaf)[0]:
+        raise trace_error(
+            "scan needs xs of a leading extent that is known; its length is a traced value",
+            "xs=None, and rows by number: af.fori_loop(0, n, lambda i, carry: f(carry, xs[i]), init)",
+        )
+    del reverse  # iterations are alike
+
+    def step(_: Any, carry: Any) -> Any:
+        carry, y = _pair(f(carry, xs))
+        if tree.flatten(y, is_leaf)[0]:
+            raise trace_error(
+                "scan cannot stack what a number of iterations gives that is a traced value",
+                "return carry, None; or write it into an array of the carry, out[i] = y, that is long enough",
+            )
+        return carry
+
+    return fori_loop(0, length, step, init), xs
 
 
 def _counted(

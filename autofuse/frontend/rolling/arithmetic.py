@@ -184,7 +184,8 @@ def _computed(
     sides = [plain(side) for side in (a, b)]
     key = (ufunc, *((side.constant, *side.terms.items()) for side in sides))
     value = current().once_around(key, lambda: ufunc(*(fresh(side.as_dtype(_I64)) for side in sides)).value)
-    return Number({Atom(value, *ends, growth=growth): 1})
+    is_loose = any(side.is_loose for side in sides)
+    return Number({Atom(value, *ends, growth=growth, is_loose=is_loose): 1})
 
 
 def _nonzero(number: Any) -> None:

@@ -26,13 +26,14 @@ class Items:
 
 
 class NumberRange:
-    """`range()` with a bound that loops around decide; its step is 1 or -1."""
+    """`range()` with a bound that loops around, or the run, decide."""
 
     def __init__(self, start: Any, stop: Any, step: Any) -> None:
-        if type(step) is not int or step not in (1, -1):
-            raise CannotRollError("it has a range with a bound that moves and a step other than 1 and -1")
+        if type(step) is not int or not step:
+            raise CannotRollError("it has a range whose step moves, or is 0")
         self.start, self.stop, self.step = start, stop, step
-        self.count = stop - start if step > 0 else start - stop
+        length = stop - start if step > 0 else start - stop
+        self.count = length if abs(step) == 1 else (length + (abs(step) - 1)) // abs(step)
 
     def item(self, position: Any) -> Any:
         """A number of it. It is between the bounds, which the sizes of start and position alone do not say."""
@@ -42,7 +43,8 @@ class NumberRange:
         first, last = (self.start, self.stop - 1) if self.step > 0 else (self.stop + 1, self.start)
         low = first.low if isinstance(first, Number) else first
         high = last.high if isinstance(last, Number) else last
-        return Number({Atom(number.as_dtype(_I64), low, high): 1})
+        is_loose = any(isinstance(end, Number) and end.is_loose for end in (first, last))
+        return Number({Atom(number.as_dtype(_I64), low, high, is_loose=is_loose): 1})
 
     def __iter__(self) -> Iterator[Any]:
         raise CannotRollError("it goes through a range with a bound that moves")
@@ -92,9 +94,11 @@ class Places:
         """The item at a place that there is."""
         if self._items is None:
             return self._next
-        high = self._items.count.high if isinstance(self._items.count, Number) else self._items.count
+        count = self._items.count
+        high, is_loose = (count.high, count.is_loose) if isinstance(count, Number) else (count, False)
         if isinstance(place, Number):
-            place = Number({Atom(place.as_dtype(_I64), 0, None if high is None else high - 1): 1})
+            most = None if high is None else high - 1
+            place = Number({Atom(place.as_dtype(_I64), 0, most, is_loose=is_loose): 1})
         return self._items.item(place)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from autofuse.frontend.forks import CannotRollError, Fork, WrittenLateError
-from autofuse.frontend.promotion import convert, value_of
+from autofuse.frontend.promotion import as_tracer, convert, value_of
 from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.appending import Appended, private_lists
 from autofuse.frontend.rolling.carried import (
@@ -43,6 +43,8 @@ from autofuse.lazydataclass import dataclass
 
 _BOOL = np.dtype(np.bool_)
 _R = TypeVar("_R")
+_STATE = frozenset(np.dtype(kind) for kind in ["?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d"])
+"""dtypes of NumPy's scalars that arrays of a graph have."""
 _COUNTER = TensorType((), dtypes.I64)
 _AGAIN = 12
 """How often a body is traced at most, each time with one thing more known of it."""
@@ -152,7 +154,9 @@ class _Attempt:
             self.fork.lists = private_lists(self._frame, self._found.appended)
         high = trips.high if isinstance(trips, Number) else trips
         most = None if high is None else max(high - 1, 0)
-        counter = Atom(self._region.input(_COUNTER), 0, most, ends if period == 1 else (False, False))
+        is_loose = isinstance(trips, Number) and trips.is_loose
+        ends = ends if period == 1 else (False, False)
+        counter = Atom(self._region.input(_COUNTER), 0, most, ends, is_loose=is_loose)
 
         def iterations() -> None:
             for number in range(period):
@@ -187,6 +191,9 @@ class _Attempt:
     def _trace(self, run: Callable[[], None], counted: tuple[Number, Any] | None) -> None:
         """Trace the body. `counted`: the number of the iteration and how many there are, of a counted loop."""
         entry = self._entry
+        if counted is None or not isinstance(counted[1], int):
+            state = self._known.read - self._known.kept
+            entry = {name: _as_scalar(value) if name in state else value for name, value in entry.items()}
         with self._region.entered():
             begun = self._begin(entry, counted)
         self._frame.set({name: begun[name].stand_in if name in begun else UNBOUND for name in entry})
@@ -374,6 +381,14 @@ def _like(end: Any, value: Value) -> Any:
 
 def _is_number(value: Any, python: type) -> bool:
     return type(value) is python or (isinstance(value, Number) and value.python is python)
+
+
+def _as_scalar(content: Any) -> Any:
+    """What a variable is before a loop of which no iteration is traced alone: arithmetic makes scalars of these."""
+    if type(content) is TracerArray:
+        return content if content.shape or content.is_scalar else fresh(content.value)
+    is_number = isinstance(content, np.bool_ | np.number) and content.dtype in _STATE
+    return as_tracer(content) if is_number else content
 
 
 def _is_constant(value: Any) -> bool:

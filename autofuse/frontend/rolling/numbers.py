@@ -36,7 +36,7 @@ class Atom:
     Atoms of one value are equal.
     """
 
-    __slots__ = ("ends", "high", "low", "slack", "value", "weight")
+    __slots__ = ("ends", "high", "is_loose", "low", "slack", "value", "weight")
 
     def __init__(
         self,
@@ -45,7 +45,11 @@ class Atom:
         high: int | None,
         ends: tuple[bool, bool] = (False, False),
         growth: tuple[Fraction, Fraction] = (Fraction(1), Fraction(0)),
+        *,
+        is_loose: bool = False,
     ) -> None:
+        self.is_loose = is_loose
+        """Whether the run decides it, and its dtype alone says what it may be: it need not come near that."""
         self.value = value
         """`i64[]`."""
         self.low = low
@@ -113,6 +117,11 @@ class Number(WeakScalar):
     @property
     def high(self) -> int | None:
         return self._end(lambda atom, by: atom.high if by > 0 else atom.low)
+
+    @property
+    def is_loose(self) -> bool:
+        """As of an Atom."""
+        return any(atom.is_loose for atom in self.terms)
 
     def _end(self, end: Callable[[Atom, int], int | None]) -> int | None:
         total = self.constant
@@ -234,7 +243,7 @@ def whole_number(number: TracerArray) -> Number:
     info = np.iinfo(number.dtype) if narrow and number.dtype.kind != "b" else None
     ends = (0, 1) if narrow and info is None else (None, None) if info is None else (int(info.min), int(info.max))
     value = current().first_like(Term(number.value).to(_I64).value)
-    return Number({Atom(value, *ends, growth=(Fraction(0), Fraction(0))): 1})
+    return Number({Atom(value, *ends, growth=(Fraction(0), Fraction(0)), is_loose=True): 1})
 
 
 def is_integer_of_the_run(value: Any) -> bool:

@@ -17,15 +17,17 @@ from autofuse.lazydataclass import dataclass
 _I64 = np.dtype(np.int64)
 
 
-def position(index: Number, extent: int) -> TracerArray:
-    """An index as a place from the start. One whose size nobody knows is left to the run, as any traced index is.
+def position(index: Number, extent: int) -> TracerArray | None:
+    """An index as a place from the start. None for one whose size only the run knows: it is as any traced index then.
 
     Raises CannotRollError where it is out of bounds in some iteration, as NumPy then raises.
     """
     low, high = index.low, index.high
     if low is None or high is None:
-        return _wrapped(index, extent)
+        return None
     if low < -extent or high >= extent:
+        if index.is_loose:
+            return None
         raise CannotRollError("its index may be out of bounds", first=True, last=True)
     if low >= 0:
         return index
@@ -69,7 +71,7 @@ def run_of(entry: slice, extent: Any) -> Run:
     first, stop = _bounds(entry, extent, turned)
     step = -step if turned else step
     size = stop - first
-    if any(None in ends(bound) for bound in (entry.start, entry.stop) if bound is not None):
+    if any(None in ends(bound) or _is_loose(bound) for bound in (entry.start, entry.stop) if bound is not None):
         size = greatest(size, 0)
     low, high = ends(size)
     assert low is not None
@@ -80,6 +82,10 @@ def run_of(entry: slice, extent: Any) -> Run:
         raise CannotRollError("its slice may end before it starts", first=True, last=True)
     count = size if _is_one(step) else (size + (step - 1)) // step
     return Run(stop - 1 - (count - 1) * step if turned else first, count, step, turned)
+
+
+def _is_loose(bound: Any) -> bool:
+    return isinstance(bound, Number) and bound.is_loose
 
 
 def _is_one(step: Any) -> bool:
@@ -100,7 +106,7 @@ def _bounds(entry: slice, extent: Any, turned: bool) -> tuple[Any, Any]:
 def _bound(bound: Any, extent: Any, most: Any) -> Any:
     """A bound from the start of the axis, where NumPy clips it to `most` in no iteration, or in all."""
     low, high = ends(bound)
-    if low is None or high is None:
+    if low is None or high is None or _is_loose(bound):
         return _clipped(bound, extent, most)
     if high < 0:
         bound = bound + extent
