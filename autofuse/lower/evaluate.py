@@ -151,7 +151,7 @@ class _PhaseRun:
     def _rows(self, group: RowGroup) -> None:
         totals: dict[int, Array] = {}
         for stage in group.stages:
-            carried = any(isinstance(statement, Carry) for statement in stage.body)
+            carried = bool(stage.sections) or any(isinstance(statement, Carry) for statement in stage.body)
             totals.update((_OrderedRun if carried else _StageRun)(self, stage, totals).run())
 
     def _dot(self, dot: Dot, copy: int) -> None:

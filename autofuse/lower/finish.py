@@ -165,7 +165,8 @@ def _vectorised_grid_symbol(grid: Sequence[Symbol], stages: Sequence[StageDraft]
 
 
 def _carries(stage: StageDraft) -> bool:
-    return any(isinstance(statement, Carry) for statement in stage.body)
+    """Whether iterations follow one another: of loops in one another they do even if none hands anything on."""
+    return bool(stage.sections) or any(isinstance(statement, Carry) for statement in stage.body)
 
 
 def _weight(stage: StageDraft) -> float:

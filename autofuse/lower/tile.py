@@ -268,7 +268,7 @@ class Stage:
     @property
     def is_ordered(self) -> bool:
         """Whether iterations hand something on to the next one: they are walked in order, one after another."""
-        return any(isinstance(s, Scan | Carry) for s in self.body)
+        return bool(self.sections) or any(isinstance(s, Scan | Carry) for s in self.body)
 
     @property
     def leave(self) -> Leave | None:
