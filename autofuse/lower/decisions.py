@@ -109,6 +109,8 @@ class Rule:
     contextual: bool = False
     """Whether what pays for a kernel timed alone may not pay in a plan: it walks or writes memory in another way, and
     minds more than others what it finds in the caches."""
+    in_code: bool = False
+    """Whether the code generator alone reads it: lowering gives the same loops, whatever it says."""
 
 
 OVERLAPS = Rule(
@@ -157,6 +159,8 @@ class Decisions:
         self.by_name = {rule.decision.name: rule.decision for rule in rules}
         self.contextual = tuple(rule.decision for rule in rules if rule.contextual)
         """What may pay for a kernel alone and not in a plan, or the other way round."""
+        self.in_code = tuple(rule.decision for rule in rules if rule.in_code)
+        """What does not change how a kernel is lowered."""
 
     def read(self, values: object) -> Schedule:
         """A schedule from what it decides, by name. Raises PlanError for unknown names, and values out of range."""
@@ -169,6 +173,10 @@ class Decisions:
                 raise PlanError(fault)
             chosen[self.by_name[name]] = value
         return Schedule.of(chosen)
+
+    def lowering(self, schedule: Schedule) -> Schedule:
+        """What of a schedule decides how a kernel is lowered; schedules that are equal in that share one lowering."""
+        return schedule.deciding({decision: decision.default for decision in self.in_code})
 
     def choices(self, program: TileProgram | OpaqueProgram) -> Choices:
         """The decisions that change this kernel's code, with the values to try; empty if there is nothing to decide.

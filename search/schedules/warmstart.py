@@ -21,6 +21,7 @@ from autofuse.lower.tile import (
     Dot,
     Load,
     Map,
+    OpaqueProgram,
     Reduce,
     Scan,
     Statement,
@@ -101,10 +102,16 @@ class WarmStart:
         kernel, model = candidate.kernel, self._context.model
         scalars = max(self._context.limits.scalars, plain_scalars(kernel))
         limits = replace(self._context.limits, scalars=scalars)
+        programs: dict[Schedule, TileProgram | OpaqueProgram] = {}
 
         def price(schedule: Schedule) -> float:
+            lowering = limits.decisions.lowering(schedule)
             try:
-                return float(model.price([KernelFacts(lower(kernel, schedule, "kernel", limits))]).us[0])
+                if lowering not in programs:
+                    programs[lowering] = lower(kernel, lowering, "kernel", limits)
+                program = programs[lowering]
+                steered = replace(program, schedule=schedule) if isinstance(program, TileProgram) else program
+                return float(model.price([KernelFacts(steered)]).us[0])
             except (LegalityError, BackendError):
                 return math.inf
 

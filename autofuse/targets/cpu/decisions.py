@@ -35,9 +35,9 @@ def cpu_decisions(vector_bits: int = WIDE_BITS) -> Decisions:
     return Decisions(
         (
             *WALKS,
-            Rule(UNROLL, lambda shape: (1, 2, 4, 8) if shape.staged else ()),
+            Rule(UNROLL, lambda shape: (1, 2, 4, 8) if shape.staged else (), in_code=True),
             Rule(VECTOR_BITS, lambda shape: _widths(vector_bits) if shape.staged else ()),
-            Rule(STREAM_STORES, _streams, contextual=True),
+            Rule(STREAM_STORES, _streams, contextual=True, in_code=True),
             OVERLAPS,
             *KEEPS,
         )

@@ -28,7 +28,7 @@ from autofuse.cost_models.features import (
 )
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
-from autofuse.targets.cpu.cost.extract import features
+from autofuse.targets.cpu.cost.extract import FeatureReader, features
 from autofuse.targets.cpu.cost.floor import floor_us, headroom_of
 from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
@@ -92,7 +92,8 @@ class AnalyticalCpuModel:
 
     def price(self, kernels: Sequence[KernelFacts]) -> Prices:
         """See `CostModel.price`."""
-        told = [self.features(facts) for facts in kernels]
+        reader = FeatureReader(self.description.vector_bits)
+        told = [reader.features(facts.program) for facts in kernels]
         floors = np.array([floor_us(f, self.description) for f in told], np.float64)
         found = [self.breakdown(f) for f in told]
         us = np.array([b.us for b in found], np.float64)

@@ -17,7 +17,9 @@ from autofuse.cost_models.features import (
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
 from autofuse.lazydataclass import replace
+from autofuse.lower.schedule import PRODUCTS
 from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
+from autofuse.targets.cpu.codegen.cachestores import streams_stores
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
@@ -25,6 +27,7 @@ from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest
 from autofuse.targets.cpu.cost.opaquework import opaque_features
 from autofuse.targets.cpu.cost.spills import Registers
 from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
+from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
 
 
 def features(program: TileProgram | OpaqueProgram, vector_bits: int = 512) -> KernelFeatures:
@@ -32,9 +35,42 @@ def features(program: TileProgram | OpaqueProgram, vector_bits: int = 512) -> Ke
 
     Raises BackendError for an unknown opcode.
     """
-    if isinstance(program, OpaqueProgram):
-        return _opaque(program, vector_bits)
-    widths = Widths.chosen(program, vector_bits)
+    return FeatureReader(vector_bits).features(program)
+
+
+class FeatureReader:
+    """Describes kernels one after another. Schedules of one lowering that lay out vectors alike share one walk."""
+
+    def __init__(self, vector_bits: int = 512) -> None:
+        """`vector_bits`: see `features`."""
+        self._vector_bits = vector_bits
+        self._walked: dict[tuple[object, ...], KernelFeatures] = {}
+        self._programs: dict[int, tuple[TileProgram, bool]] = {}
+        """By the identity of its launches, a program of each lowering, kept for that, and whether it has products."""
+
+    def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
+        """See `features`."""
+        if isinstance(program, OpaqueProgram):
+            return _opaque(program, self._vector_bits)
+        lowering = id(program.launches)
+        if lowering not in self._programs:
+            multiplies = any(isinstance(step, Dot) for phase in program.phases() for step in phase.steps)
+            self._programs[lowering] = program, multiplies
+        first, multiplies = self._programs[lowering]
+        # all that decides: what else a schedule says is no part of a walk
+        schedule, products = program.schedule, program.schedule[PRODUCTS] if multiplies else ""
+        key = lowering, schedule[VECTOR_BITS], schedule[UNROLL], products
+        same = first.buffers is program.buffers
+        found = self._walked.get(key) if same else None
+        if found is None:
+            found = _walked(program, Widths.chosen(program, self._vector_bits))
+            if same:
+                self._walked[key] = found
+        streams = streams_stores(program)
+        return found if found.stream_stores is streams else replace(found, stream_stores=streams)
+
+
+def _walked(program: TileProgram, widths: Widths) -> KernelFeatures:
     reader = _Reader(program, widths)
     phases: list[PhaseFeatures] = []
     touched: dict[str, Touched] = {}
