@@ -224,9 +224,13 @@ def torch_compiled(task: Task) -> dict[str, Any]:
     held = pytree.tree_map(lambda part: part.cuda(), tensors(given))
     for part in pytree.tree_leaves(held):
         torch._dynamo.mark_static_address(part)  # CUDA graphs would copy it in each call
-    torch.set_default_device("cuda")  # what programs make themselves lies there too
     function = PROGRAMS.get(program.name) or translated(program)
     compiled = torch.compile(function, fullgraph=True, dynamic=False, mode="max-autotune")
+    try:
+        compiled(*held)
+    except Exception:  # noqa: BLE001  # a program may make arrays of its own, on the host unless it is told otherwise
+        torch._dynamo.reset()
+        torch.set_default_device("cuda")  # which TorchDynamo's NumPy does not know of
 
     def clock() -> int:
         torch.cuda.synchronize()

@@ -9,6 +9,7 @@ asked for by its module's name.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -155,7 +156,9 @@ class CudaGraph:
         return made[0] if made else None
 
     def __del__(self) -> None:
-        """What is running is done first; the driver sees to it."""
+        """What is running is done first; the driver sees to it. At the end of the process all goes with its context."""
+        if sys.is_finalizing():
+            return
         if self._execution is not None:
             self._driver.cuGraphExecDestroy(self._execution)
         if getattr(self, "_graph", None) is not None:
