@@ -63,17 +63,16 @@ class RegionPlans:
         prices = [planned.price for planned in self._of(kernel)]
         return _total(_node(kernel), prices, self._context.limits.iteration_us or 0.0)
 
-    def parts(self, kernel: KernelCandidate) -> Sequence[tuple[str, float]]:
+    def parts(self, kernel: KernelCandidate) -> Sequence[tuple[float, float]]:
         node = _node(kernel)
         before, *regions = self._of(kernel)
         weighted = [(1.0, before), *((_times(node), region) for region in regions)]
         inside = [
-            (each.digest, times * (each.measured_us or each.predicted_us or 0.0))
+            (times, each.measured_us or each.predicted_us or 0.0)
             for times, planned in weighted
             for each in planned.plan.kernels
         ]
-        rest = self.price(kernel).predicted_us - sum(us for _, us in inside)
-        return [*inside, (f"steps of %{node.name}", rest)]
+        return [*inside, (1.0, self.price(kernel).predicted_us - sum(times * us for times, us in inside))]
 
     def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
         node = _node(kernel)

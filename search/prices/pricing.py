@@ -43,8 +43,8 @@ class Regions(Protocol):
         """What all iterations cost."""
         ...
 
-    def parts(self, kernel: KernelCandidate) -> Sequence[tuple[str, float]]:
-        """What the price is the sum of: digests of the kernels inside, each with its time in all iterations; steps."""
+    def parts(self, kernel: KernelCandidate) -> Sequence[tuple[float, float]]:
+        """What the price is the sum of: how often each kernel inside runs, and what it takes; the driver's steps."""
         ...
 
     def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:

@@ -177,24 +177,24 @@ def _price(variant: Variant) -> float:
 def is_clearly_cheaper(variant: Variant, usual: Variant) -> bool:
     """Whether a variant is predicted to be cheaper by more than the model can be off.
 
-    Kernels that both have cost the same, however wrong their price is, and one that a loop runs is off by as much in
-    all iterations. The errors of the others are taken to be
-    independent of one another, which they are not quite: equal mistakes cancel.
+    Kernels that both have cost the same, however wrong their price is. Those of one price are taken for such: a kernel
+    that a loop runs, which is off by as much in all iterations, has another digest where it is written out. The errors
+    of the others are taken to be independent of one another, which they are not quite: equal mistakes cancel.
     """
     apart: dict[str, float] = {}
     for each, sign in ((usual, 1.0), (variant, -1.0)):
-        for mark, us in _prices(each):
-            apart[mark] = apart.get(mark, 0.0) + sign * us
+        for times, us in _prices(each):
+            mark = f"{us:.6g}"
+            apart[mark] = apart.get(mark, 0.0) + sign * times * us
     noise = _SIGMA * math.hypot(*apart.values())
     return usual.price_us - variant.price_us > max(LEAST_GAIN * usual.price_us, noise)
 
 
-def _prices(variant: Variant) -> Iterator[tuple[str, float]]:
-    """The digest and the price of each kernel, and of those that a driver runs inside of loops."""
+def _prices(variant: Variant) -> Iterator[tuple[float, float]]:
+    """How often each kernel runs, and its price, those inside of loops that a driver runs included."""
     prices, partition = variant.context.kernels.prices, variant.partition
     for chosen in partition.kernels:
         if prices.regions is not None and prices.is_driven(chosen.candidate):
             yield from prices.regions.parts(chosen.candidate.kernel)
         else:
-            mark = chosen.candidate.digest
-            yield mark, partition.known[mark].predicted_us or 0.0
+            yield 1.0, partition.known[chosen.candidate.digest].predicted_us or 0.0

@@ -73,11 +73,17 @@ def test_tuning_starts_from_the_graph_that_the_model_is_sure_of() -> None:
 
 
 def test_what_a_loop_runs_costs_the_same_in_both_graphs() -> None:
-    """So only the driver's steps decide, whatever the kernels inside take."""
-    target = find_target("cuda", None, "h200")
-    program = traced_program(trace(cell, af.spec("f32[4,3,80]"), af.spec("f32[80,80]")))
-    context = make_context(program, target)
+    """So the driver's steps decide, though they are the smaller part: 60 us of some 250."""
+
+    def centred(u: Any) -> Any:
+        def step(u: Any, _: Any) -> Any:
+            return np.tanh(u - u.mean(0)), None
+
+        return af.scan(step, u, None, length=4)[0]
+
+    program = traced_program(trace(centred, af.spec("f32[4096,4096]")))
+    context = make_context(program, find_target("cuda", None, "h200"))
     found = short_loops(context, Analytical().partition(context), lambda each: (each, Analytical().partition(each)))
     (other,) = found.others
-    assert found.usual.price_us - other.price_us > 3 * 15
+    assert 0.3 * found.usual.price_us > 60
     assert found.predicted() is other
