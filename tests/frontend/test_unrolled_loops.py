@@ -69,6 +69,77 @@ def test_what_iterations_append_is_stacked(program) -> None:
         np.testing.assert_allclose(got, wanted)
 
 
+def written_behind(x):
+    rows, before, a, b = [], [], [], []
+    h = x[:4]
+    for i in range(20):
+        before.append(h)
+        h = np.tanh(h + x[i])
+        rows.append(h)
+        t = x[i : i + 4] * 2
+        a.append(t)
+        b.append(t)
+    rows[3][0] = before[7][1] = 5
+    rows[-1][2], h[0], before[0][1], a[4][:] = 9, 4, 8, 7
+    t += 1
+    return np.array(rows), np.array(before), np.array(a), np.array(b), h, t, x
+
+
+def test_objects_of_several_names_stay_one() -> None:
+    assert loops(agree(written_behind, RNG.random(80))) == ["scan 20"]
+
+
+def test_states_in_turn_are_their_stack() -> None:
+    def trajectory(x):
+        states, h = [], x[0] * 2
+        for i in range(20):
+            states.append(h)
+            h = np.tanh(h + x[i])
+        return np.array(states)
+
+    graph = agree(trajectory, RNG.random((20, 4))).graph
+    assert "concatenate" not in {node.op for node in graph.nodes}
+
+
+def views(x):
+    rows = []
+    for row in x.reshape(20, -1):
+        rows.append(row)
+    x[:] = 0
+    return np.array(rows)
+
+
+def one_array(x):
+    rows, y = [], x[:3] * 2
+    for _ in range(20):
+        rows.append(y)
+    y += 5
+    return np.array(rows)
+
+
+def view_of_another(x):
+    a, b = [], []
+    for i in range(20):
+        t = x[i : i + 3] * 2
+        a.append(t)
+        b.append(t[::-1])
+    a[3][:] = x[:3]
+    return np.array(b)
+
+
+def the_state_itself(x):
+    rows, s = [], np.zeros(3)
+    for i in range(20):
+        s += x[i]
+        rows.append(s)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("program", [views, one_array, view_of_another, the_state_itself])
+def test_appended_arrays_that_others_see_are_written_through(program) -> None:
+    agree(program, RNG.random(80))
+
+
 def read_inside(x):
     out = [x[0]]
     for i in range(20):

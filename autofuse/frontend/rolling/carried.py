@@ -117,10 +117,7 @@ class CarriedArray:
         self.name = name
         self.content = content
         self.given = region.input(content.cell.type)
-        self.stand_in = fresh(self.given, is_scalar=content.is_scalar)
-        self.stand_in.cell.layout = content.cell.layout
-        self.stand_in.cell.storage.order_is_guess = content.cell.storage.order_is_guess
-        self.stand_in.cell.storage.order_from = content.cell.storage.order_from
+        self.stand_in = with_memory_of(fresh(self.given, is_scalar=content.is_scalar), content)
 
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """As of `Kept`."""
@@ -241,6 +238,21 @@ def last_value(end: Any, counter: Atom, last: Any) -> Any:
     by = end.terms.get(counter, 0)
     rest = Number({atom: each for atom, each in end.terms.items() if atom != counter}, end.constant)
     return simplified(rest) + last * by
+
+
+def with_memory_of(array: TracerArray, like: TracerArray) -> TracerArray:
+    """A new array, its memory in the order of another one's."""
+    array.cell.layout = like.cell.layout
+    array.cell.storage.order_is_guess = like.cell.storage.order_is_guess
+    array.cell.storage.order_from = like.cell.storage.order_from
+    return array
+
+
+def left_as(array: TracerArray, end: TracerArray) -> TracerArray:
+    """A new array for what iterations left behind: its memory in the same order, and as read-only."""
+    if end.cell.read_only:
+        array.cell.storage.make_read_only(end.cell.read_only)
+    return with_memory_of(array, end)
 
 
 def zeros(type_: TensorType) -> Value:

@@ -15,7 +15,7 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork, WrittenLateError
 from autofuse.frontend.promotion import as_tracer, convert, value_of
 from autofuse.frontend.regions import Region
-from autofuse.frontend.rolling.appending import Appended, private_lists
+from autofuse.frontend.rolling.appending import Appended, Living, private_lists
 from autofuse.frontend.rolling.carried import (
     CarriedArray,
     CarriedNumber,
@@ -26,6 +26,7 @@ from autofuse.frontend.rolling.carried import (
     StepError,
     Variable,
     last_value,
+    left_as,
     nothing,
     zeros,
 )
@@ -166,10 +167,10 @@ class _Attempt:
             self._known.read |= set(self._found.after)  # it may run no iteration: then they are what they were
         self._trace(iterations, (Number({counter: 1}), trips))
         self._settle(counter, trips)
-        appended = Appended(self.fork.appended, self._region, counter, trips)
+        appended = Appended(self.fork.appended, self._living(), self._region, counter, trips)
         emit(self._region, [*self._carries, *appended.carries], self._to, counter, trips)
         self._bind()
-        appended.append()
+        appended.append(self._bound)
         return trips * period if isinstance(trips, int) else 0
 
     def run_while(self, test: Callable[[], Any], holds: TracerArray) -> None:
@@ -210,6 +211,14 @@ class _Attempt:
                 self._settle_variable(name, self._begun[name], end)
             else:
                 self._bind_last(name, end, self._entry[name], counter, trips)
+
+    def _living(self) -> Living:
+        begun = {name: v for name, v in self._begun.items() if isinstance(v, CarriedArray)}
+        return Living(
+            {id(variable.stand_in): name for name, variable in begun.items()},
+            {name: variable.content for name, variable in begun.items()},
+            {name: end for name, end in self._ends.items() if name in self._begun or name in self._found.after},
+        )
 
     def _bind(self) -> None:
         self._frame.set({name: bound() for name, bound in self._after.items()})
@@ -370,13 +379,7 @@ def _like(end: Any, value: Value) -> Any:
     if isinstance(end, Number) or not isinstance(end, TracerArray):
         whole = end.python is int if isinstance(end, Number) else type(end) is int
         return Number({Atom(value, None, None): 1}) if whole else floating(value)
-    bound = fresh(value, is_scalar=end.is_scalar)
-    bound.cell.layout = end.cell.layout
-    if end.cell.read_only:
-        bound.cell.storage.make_read_only(end.cell.read_only)
-    bound.cell.storage.order_is_guess = end.cell.storage.order_is_guess
-    bound.cell.storage.order_from = end.cell.storage.order_from
-    return bound
+    return left_as(fresh(value, is_scalar=end.is_scalar), end)
 
 
 def _is_number(value: Any, python: type) -> bool:
