@@ -22,6 +22,7 @@ from autofuse.targets.cuda import cublaslt
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
 from autofuse.targets.cuda.conditions import Conditions, conditions
 from autofuse.targets.cuda.cublaslt import CublasLt
+from autofuse.targets.cuda.cupycalls import LEGACY, CupyEntrance
 from autofuse.targets.cuda.driver import CAPTURED, CudaCode, Function, Node
 from autofuse.targets.cuda.gpus import ALL, Gpu, shared_bytes_per_block
 from autofuse.targets.cuda.graphs import CallNode, CudaGraph, KernelNode, bindings
@@ -104,13 +105,25 @@ class CupyDriver:
     @contextmanager
     def _told(self) -> Generator[None]:
         """Have errors of CUDA said by ours."""
-        cuda = self._cupy.cuda
         try:
             yield
-        except cuda.memory.OutOfMemoryError as error:
-            raise NotEnoughMemoryError(f"{self.gpu.name}: {error}; free device arrays, or use smaller ones") from error
-        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            raise self._failure(error) from error
+        except Exception as error:
+            said = self._said(error)
+            if said is error:
+                raise
+            raise said from error
+
+    def _said(self, error: Exception) -> Exception:
+        cuda = self._cupy.cuda
+        if isinstance(error, cuda.memory.OutOfMemoryError):
+            return NotEnoughMemoryError(f"{self.gpu.name}: {error}; free device arrays, or use smaller ones")
+        is_cudas = isinstance(error, cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError)
+        return self._failure(error) if is_cudas else error
+
+    def entrance(
+        self, arguments: Sequence[TensorType], results: Sequence[TensorType], arena_bytes: int
+    ) -> CupyEntrance:
+        return CupyEntrance(self._cupy, self._device, arguments, results, arena_bytes, self._said)
 
     def _require_context(self) -> None:
         """Have the device's context be this thread's, which calls of the driver need: graphs, by cuda-bindings.
@@ -130,7 +143,7 @@ class CupyDriver:
     def _require_no_capture(self) -> None:
         """The default stream, which nobody can capture, is not asked: launches say if another's capture forbids it."""
         stream = self._cupy.cuda.get_current_stream()
-        if stream.ptr > _LEGACY and stream.is_capturing():
+        if stream.ptr > LEGACY and stream.is_capturing():
             raise BackendError(f"{self.gpu.name}: {CAPTURED}")
 
     def streams(self, count: int) -> Sequence[_Stream]:
@@ -305,8 +318,6 @@ class _Stream:
         self._own.wait_event(event)
 
 
-_LEGACY = 1
-"""The greatest address that stands for the default stream."""
 _CUDA_MEMORY = (2, 13)
 """DLPack's numbers of memory of a device, and of memory that device and host share."""
 

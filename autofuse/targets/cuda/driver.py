@@ -91,6 +91,29 @@ class Stream(Protocol):
         ...
 
 
+class Entrance(Protocol):
+    """What each call of a plan asks for, made ready, where all arguments lie on the device and none is written into."""
+
+    def taken(self, arguments: Sequence[Any]) -> list[int] | None:
+        """Addresses of the arguments.
+
+        None where one is not the device's own array, plain and of its type, or where this thread may not use the device
+        as it is: `Driver.entered` is for it then.
+        """
+        ...
+
+    def made(self, addresses: list[int]) -> tuple[list[Any], Any]:
+        """Arrays for the results, and one for the arena, whose memory goes back when nobody has it.
+
+        Their addresses are added to those that there are. Raises what `said` is for.
+        """
+        ...
+
+    def said(self, error: Exception) -> Exception:
+        """What an error of the device means to whoever calls the plan; others are given back."""
+        ...
+
+
 CAPTURED = (
     "the current stream is being captured into a graph; a plan takes memory that is given back when its call ends, and "
     "starts its kernels as a graph of its own: call it outside the capture"
@@ -144,6 +167,10 @@ class Driver(Protocol):
 
         So it is while the caller's current stream is being captured.
         """
+        ...
+
+    def entrance(self, arguments: Sequence[TensorType], results: Sequence[TensorType], arena_bytes: int) -> Entrance:
+        """For calls of a plan with such arguments and results."""
         ...
 
     def streams(self, count: int) -> Sequence[Stream]:

@@ -7,7 +7,7 @@ kernel computes is evaluated on the host, between copies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from threading import Lock
@@ -25,16 +25,17 @@ from autofuse.targets.cuda.codes import CodeKey, codes_of
 from autofuse.targets.cuda.driver import CudaCode, Driver
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.horizontal import Start, StartedProgram, most_parameter_bytes, started
+from autofuse.targets.cuda.quickcalls import quick_call
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CudaProgram:
-    """No program that a call could enter without Python. See `autofuse.targets.base.Program`."""
+    """See `autofuse.targets.base.Program`."""
 
     constant_bytes: int
-    direct: None = None
+    direct: Callable[..., Any] | None
     direct_into: None = None
     xla_entry: None = None
 
@@ -63,11 +64,17 @@ class CudaExecutable:
 
     @property
     def calls_python(self) -> bool:
-        return True
+        """Where there is no device, it says so. Kernels are loaded by the first call, and not to know this."""
+        return self.driver is None
 
-    @property
+    @cached_property
     def program(self) -> CudaProgram:
-        return CudaProgram(self.memory.constant_bytes)
+        """Its call is the common one. Raises BackendError without a device."""
+        direct = None
+        if self.driver is not None:
+            with self.driver.entered():
+                direct = quick_call(self.document, self._ready[1])
+        return CudaProgram(self.memory.constant_bytes, direct)
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...] | Any:
         driver, shared = self._ready

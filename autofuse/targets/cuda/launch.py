@@ -1,25 +1,22 @@
 """Launching a CudaKernel through CuPy, on the caller's current device and stream.
 
-Machine code comes from `nvrtc.compile_source` (so that what runs is what was inspected), is loaded as a
-`cupy.RawModule`, and every launch goes to `cupy.cuda.get_current_stream()`. CuPy is imported on first use.
+Machine code comes from `nvrtc.compile_source` (so that what runs is what was inspected), and every launch goes to
+`cupy.cuda.get_current_stream()`. CuPy is imported on first use.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from autofuse.errors import ArgumentError, BackendError
 from autofuse.lower.tile import Buffer, Space
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
+from autofuse.targets.cuda.cupycalls import Launcher
 from autofuse.targets.cuda.machinecode import machine_code
 from autofuse.targets.cuda.nvrtc import Compiled
 
@@ -27,8 +24,9 @@ DEFAULT_SHARED_BYTES = 48 * 1024
 """What a block may have without asking."""
 MOST_PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every device with clusters has room for."""
-_NON_PORTABLE_CLUSTERS = 14
-"""CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED of the driver's interface."""
+_MOST_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS = 8, 14
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES and CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED of the
+driver's interface."""
 
 
 @cache
@@ -98,6 +96,8 @@ class LoadedKernel:
                 )
         self.compiled: Compiled = machine_code(kernel.source, current_arch(), kernel.name)
         self._functions = self._load(cupy)
+        self.launch = Launcher(cupy, kernel, self.handles)
+        """Runs it on device addresses, one for each parameter in order, on the current stream."""
         self._workspaces: dict[str, Any] = {}
 
     def _load(self, cupy: Any) -> list[Any]:
@@ -105,9 +105,9 @@ class LoadedKernel:
         functions = loaded_functions(cupy, self.compiled.cubin, names)
         for function, launch in zip(functions, self.kernel.launches, strict=True):
             if launch.shared_bytes > DEFAULT_SHARED_BYTES:
-                function.max_dynamic_shared_size_bytes = launch.shared_bytes
+                cupy.cuda.driver.funcSetAttribute(function.ptr, _MOST_DYNAMIC_SHARED, launch.shared_bytes)
             if launch.cluster > MOST_PORTABLE_CLUSTER:
-                cupy.cuda.driver.funcSetAttribute(function.kernel.ptr, _NON_PORTABLE_CLUSTERS, 1)
+                cupy.cuda.driver.funcSetAttribute(function.ptr, _NON_PORTABLE_CLUSTERS, 1)
         return functions
 
     def __call__(self, buffers: Mapping[str, Any]) -> None:
@@ -120,13 +120,7 @@ class LoadedKernel:
     @property
     def handles(self) -> list[int]:
         """The driver's own of its launches (`CUfunction`)."""
-        return [int(function.kernel.ptr) for function in self._functions]
-
-    def launch(self, pointers: Sequence[int]) -> None:
-        """Run on device addresses, one for each parameter in order, on the current stream."""
-        arguments = arguments_of(self.kernel, pointers)
-        for function, launch in zip(self._functions, self.kernel.launches, strict=True):
-            function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+        return [int(function.ptr) for function in self._functions]
 
     def _argument(self, buffer: Buffer, buffers: Mapping[str, Any]) -> Any:
         if buffer.space is Space.WORKSPACE and buffer.name not in buffers:
@@ -141,23 +135,10 @@ class LoadedKernel:
 
 
 def loaded_functions(cupy: Any, cubin: bytes, names: Sequence[str]) -> list[Any]:
-    """Functions of machine code on the current device."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
-        module = cupy.RawModule(path=str(path))
-        functions = [module.get_function(name) for name in names]
-        for function in functions:
-            function.compile()
-    return functions
-
-
-def arguments_of(kernel: CudaKernel, pointers: Sequence[int]) -> tuple[Any, ...]:
-    """What CuPy passes by value: an address each, or all of them as one structure."""
-    if not kernel.members:
-        return tuple(np.uint64(pointer) for pointer in pointers)
-    addresses = np.array(pointers, np.uint64)
-    return (addresses.view(f"V{addresses.nbytes}"),)
+    """Functions of machine code on the current device, which is unloaded when nobody has them."""
+    module = cupy.cuda.function.Module()
+    module.load(cubin)
+    return [module.get_function(name) for name in names]
 
 
 def check_argument(buffer: Buffer, array: Any) -> None:

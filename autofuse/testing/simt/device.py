@@ -36,6 +36,7 @@ from autofuse.targets.cuda.library.form import Form, Given
 from autofuse.targets.cuda.productcalls import product_function
 from autofuse.testing.simt.array import SimulatedArray
 from autofuse.testing.simt.cublaslt import FakeCublasLt
+from autofuse.testing.simt.entrance import SimulatedEntrance
 from autofuse.testing.simt.functions import SimulatedFunction, SimulatedGraph, SimulatedProduct
 from autofuse.testing.simt.library import SimulatedLibrary
 from autofuse.testing.simt.memory import Block, Pool
@@ -175,6 +176,11 @@ class SimulatedDriver:
         if self.current.is_captured:
             raise BackendError(f"{self.gpu.name}: {CAPTURED}")
         yield
+
+    def entrance(
+        self, arguments: Sequence[TensorType], results: Sequence[TensorType], arena_bytes: int
+    ) -> SimulatedEntrance:
+        return SimulatedEntrance(self, arguments, results, arena_bytes)
 
     def stream(self) -> SimulatedStream:
         """A new one. `with stream:` makes it the current one of the thread."""

@@ -20,7 +20,6 @@ from autofuse.targets.cuda.codegen.together import Copies, generate_together
 from autofuse.targets.cuda.driver import CudaCode
 from autofuse.targets.cuda.gpus import H200
 from autofuse.targets.cuda.horizontal import most_parameter_bytes, starts_of
-from autofuse.targets.cuda.launch import arguments_of
 from autofuse.targets.cuda.nvrtc import compile_source
 from autofuse.testing.simt import run_simt
 from autofuse.testing.simt.device import SimulatedDriver
@@ -83,14 +82,6 @@ def test_addresses_stay_where_the_launch_put_them(arch: str) -> None:
     made = generate_together("k", [Copies(program, 5) for program in PROGRAMS[:2]], arch, 256)
     used = compile_source(made.source, arch).resources["k"]
     assert (used.stack_bytes, used.spill_bytes) == (0, 0)
-
-
-def test_all_addresses_are_one_argument() -> None:
-    made = generate_together("k", [Copies(PROGRAMS[0], 2)], "sm_90", 256)
-    (argument,) = arguments_of(made, [16, 32, 48, 64, 80, 96])
-    assert (argument.size, argument.nbytes) == (1, 48)
-    assert argument.tobytes() == np.array([16, 32, 48, 64, 80, 96], np.uint64).tobytes()
-    assert len(arguments_of(generate(PROGRAMS[0], "sm_90"), [16, 32, 48])) == 3
 
 
 # ---- which ones ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+"""The common call of a plan, made ready once: every argument lies on the device, plain and of its type.
+
+It looks nothing up that is the same in every call, and leaves all else to `autofuse.targets.cuda.calls`: arguments of
+the host, arrays that are written into, strides, `out=`. What it starts is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from autofuse.ir import tree
+from autofuse.plan.document import PlanDocument
+from autofuse.targets.cuda.calls import SharedByCalls
+
+
+def quick_call(document: PlanDocument, shared: SharedByCalls) -> Callable[..., Any] | None:
+    """`call(*values)`, of all parameters in order, which gives the result or says NotImplemented, having done nothing.
+
+    None if no call is common. The call raises what calls of plans do.
+    """
+    results = [value for value in document.graph.outputs if value in shared.computed]
+    makes_each = len(set(results)) == len(document.graph.outputs)
+    if document.writebacks or shared.memory.aliases or not document.graph.inputs or not makes_each:
+        return None
+    order = [shared.results.index(value) for value in document.graph.outputs]
+    entrance = shared.driver.entrance(
+        [shared.kind(value) for value in document.graph.inputs],
+        [shared.kind(value) for value in shared.results],
+        shared.memory.arena_bytes,
+    )
+    flattened, joined = _flattening(document), _joining(document.out_tree, order)
+    constants, starts = shared.constant_pointers, [segment.start for segment in shared.segments]
+
+    def call(*values: Any) -> Any:
+        leaves = values if flattened is None else flattened(values)
+        addresses = None if leaves is None else entrance.taken(leaves)
+        if addresses is None:
+            return NotImplemented
+        addresses += constants
+        try:
+            found, arena = entrance.made(addresses)
+            for start in starts:
+                start(addresses)
+        except Exception as error:
+            said = entrance.said(error)
+            if said is error:
+                raise
+            raise said from error
+        del arena
+        return joined(found)
+
+    return call
+
+
+def _flattening(document: PlanDocument) -> Callable[[tuple[Any, ...]], list[Any] | None] | None:
+    """What makes the values of a call arrays in order, or None of others; None where they are that."""
+    branch = document.in_tree
+    if isinstance(branch, tree.Branch) and all(isinstance(child, tree.Leaf) for child in branch.children):
+        return None
+
+    def flattened(values: tuple[Any, ...]) -> list[Any] | None:
+        leaves: list[Any] = []
+        return leaves if tree.take_leaves(branch, values, leaves) else None
+
+    return flattened
+
+
+def _joining(out_tree: tree.Tree, order: list[int]) -> Callable[[list[Any]], Any]:
+    """What makes the result of arrays that stand in another order."""
+    if out_tree == tree.Leaf():
+        return lambda found: found[0]
+    in_order = order == list(range(len(order)))
+    if (
+        isinstance(out_tree, tree.Branch)
+        and out_tree.kind == "tuple"
+        and set(map(type, out_tree.children)) == {tree.Leaf}
+    ):
+        return tuple if in_order else lambda found: tuple([found[number] for number in order])
+    return lambda found: tree.unflatten(out_tree, found if in_order else [found[number] for number in order])
