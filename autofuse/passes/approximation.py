@@ -1,4 +1,4 @@
-"""Marking: fast numerics let targets approximate functions, divisions and products of f32."""
+"""Marking: fast numerics let targets approximate functions, divisions and products of f32, and add in any order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Graph, Node
-from autofuse.ir.oprecord import is_fast
+from autofuse.ir.oprecord import Role, is_fast
 from autofuse.ir.optable import all_ops, role_of
 from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
@@ -38,4 +38,14 @@ def mark(node: Node, facts: Facts) -> Call | None:
     return call(node.op, *node.inputs, **node.attrs, numerics="fast")
 
 
-_RULES: Rules = {op.name: (mark,) for op in all_ops() if "numerics" in op.attrs}
+def mark_scatter(node: Node, facts: Facts) -> Call | None:
+    """Sums of f32 and f64 at places, whose updates may then be added in any order; 16-bit ones round after each."""
+    dtype = node.output.type.dtype
+    if is_fast(node.attrs) or node.attrs["combiner"] != "add" or not dtype.is_float or dtype.bits < dtypes.F32.bits:
+        return None
+    return call(node.op, *node.inputs, **node.attrs, numerics="fast")
+
+
+_RULES: Rules = {
+    op.name: (mark_scatter if op.role is Role.SCATTER else mark,) for op in all_ops() if "numerics" in op.attrs
+}

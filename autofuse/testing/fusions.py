@@ -21,6 +21,7 @@ from autofuse.targets.cpu.decisions import CPU_DECISIONS
 from autofuse.targets.cpu.executable import CpuExecutable, build_executable
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.passes.prepare import CpuPasses
+from autofuse.targets.cpu.workspaces import CpuWorkspaces
 
 Array = NDArray[Any]
 LIMITS = Limits(
@@ -29,6 +30,7 @@ LIMITS = Limits(
     tile_columns=True,
     decisions=CPU_DECISIONS,
     passes=CpuPasses(host_machine().vector_bits),
+    workspaces=CpuWorkspaces(host_machine().vector_bits),
     sorts=True,
     prologues=True,
 )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autofuse.errors import GraphError
 from autofuse.ir.combiners import COMBINERS
 from autofuse.ir.graph import Attrs, Graph
-from autofuse.ir.oprecord import AttrSpec, OpDef, Region, Role
+from autofuse.ir.oprecord import NUMERICS, AttrSpec, OpDef, Region, Role
 from autofuse.ir.ops import require
 from autofuse.ir.ops.windowroles import Roles
 from autofuse.ir.types import TensorType
@@ -143,6 +143,7 @@ OPS = (
             "combiner": AttrSpec(
                 "str", "how an update meets the element", ("set", "add", "multiply", "minimum", "maximum")
             ),
+            **NUMERICS,
         },
         arity=3,
         flops=_flops,

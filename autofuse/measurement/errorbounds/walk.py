@@ -9,7 +9,7 @@ import numpy as np
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.interpreter import evaluate_node, live_nodes
-from autofuse.ir.oprecord import Role
+from autofuse.ir.oprecord import Role, is_fast
 from autofuse.ir.optable import index_op, lookup, role_of
 from autofuse.measurement.errorbounds import callbounds, elementwisebounds, productbounds, reductionbounds
 from autofuse.measurement.errorbounds.roundings import (
@@ -18,9 +18,13 @@ from autofuse.measurement.errorbounds.roundings import (
     anything,
     distance,
     filled,
+    made_smaller,
+    magnitude,
     precision,
     relative,
+    sum_rounding,
     summed,
+    unless_too_large,
 )
 
 Known = tuple[Array, Bound, Bound]
@@ -134,7 +138,20 @@ def _scattered(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], r
         carried = lookup(node.op).evaluate(given, {**node.attrs, "combiner": combiner}, ())[0]
         if node.attrs["combiner"] == "multiply":
             carried = np.where(carried > 0, np.inf, 0).astype(carried.dtype)
-    return carried
+    return summed(carried, _in_any_order(node, operands, result)) if is_fast(node.attrs) else carried
+
+
+def _in_any_order(node: Node, operands: Sequence[Array], result: Array) -> Bound:
+    """What another order of the updates may change."""
+    dtype, (x, indices, updates) = node.output.type.dtype, operands
+
+    def added(x: Array, updates: Array) -> Array:
+        return lookup(node.op).evaluate([x, indices, updates], node.attrs, ())[0]
+
+    sizes = added(magnitude(x, dtype), magnitude(updates, dtype))
+    terms = int(added(np.ones(x.shape, np.int64), np.ones(updates.shape, np.int64)).max(initial=1))
+    rounding = sum_rounding(dtype, terms, terms, sizes, result)
+    return unless_too_large(rounding, sizes, lambda: added(made_smaller(x, dtype), made_smaller(updates, dtype)))
 
 
 def _while(node: Node, known: Mapping[Value, Known]) -> Sequence[Known]:

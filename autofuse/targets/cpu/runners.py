@@ -108,7 +108,7 @@ def _begin(
 ) -> Callable[[], CpuRunner]:
     """Begin to compile. What is returned waits for that, and links."""
     scalars = max(limits.scalars, plain_scalars(kernel))
-    program = lower(kernel, schedule, "kernel", replace(limits, scalars=scalars))
+    program = limits.workspaces(lower(kernel, schedule, "kernel", replace(limits, scalars=scalars)))
     codes = KernelCodes([program], host_machine(), start)
     refs: list[BufferRef] = []
     arena_bytes = 0

@@ -65,6 +65,7 @@ class CpuTarget:
         from autofuse.lower.lowering import Limits
         from autofuse.targets.cpu.decisions import cpu_decisions
         from autofuse.targets.cpu.passes.prepare import CpuPasses
+        from autofuse.targets.cpu.workspaces import CpuWorkspaces
 
         return Limits(
             scratch_bytes=max(self.device.l2_bytes // 2, 128 << 10),
@@ -73,6 +74,7 @@ class CpuTarget:
             overlaps=True,
             decisions=cpu_decisions(self.device.vector_bits),
             passes=CpuPasses(self.device.vector_bits),
+            workspaces=CpuWorkspaces(self.device.vector_bits),
             classes_a_kind=_CLASSES_A_KIND,
             sorts=True,
             prologues=True,

@@ -208,6 +208,77 @@ def test_how_workers_share(name):
     np.testing.assert_array_equal(run_native(kernel, arrays)[0], interpret(graph, *arrays)[0])
 
 
+def counted(bins, dtype, combiner="add", windows=()):
+    """A kernel that combines 60,000 computed updates into few places of x."""
+    builder = GraphBuilder("counted")
+    x = builder.input(TensorType((bins, *windows), dtype), "x")
+    i = builder.input(TensorType((60_000,), dtypes.I64), "i")
+    u = builder.input(TensorType((60_000, *windows), dtype), "u")
+    attrs = (ROWS if windows else ELEMENTS) | {"combiner": combiner}
+    if dtype.is_float:
+        attrs["numerics"] = "fast"
+    return whole_kernel(builder.finish([builder.emit("scatter", (x, i, u), **attrs)]))
+
+
+FREE = [
+    *((dtypes.I64, c) for c in ("add", "multiply", "minimum", "maximum")),
+    *((d, "add") for d in (dtypes.U8, dtypes.I16, dtypes.U32, dtypes.F32, dtypes.F64)),
+    (dtypes.BOOL, "maximum"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "combiner"), FREE, ids=str)
+def test_copies_of_few_places(dtype, combiner):
+    """Integers keep their bits; sums of floats are within their bound, the same in every run, for any workers."""
+    rng = np.random.default_rng(21)
+    kernel = counted(33, dtype, combiner)
+    x, u = values(rng, dtype, 33), values(rng, dtype, 60_000)
+    inputs = [x, rng.integers(-1, 35, 60_000), u]
+    assert way_of(lower(kernel, Schedule(), "kernel", LIMITS)) == "copies"
+    check_kernel(kernel, inputs)
+    (first,) = run_native(kernel, inputs)
+    for workers in (3, 5):
+        again = run_native(kernel, inputs, limits=replace(LIMITS, workers=workers))[0]
+        np.testing.assert_array_equal(again.view(np.uint8), first.view(np.uint8))
+
+
+def test_what_is_made_of_copies():
+    def shares(x, i, w):
+        counts = np.bincount(np.clip(i, 0, 100), minlength=101)
+        sums = at(np.add, x, i % 101, (w * 3).astype(np.int64))
+        return counts / i.size, sums, np.maximum(sums, 7)
+
+    rng = np.random.default_rng(22)
+    x, i, w = rng.integers(0, 9, 101), rng.integers(0, 10**6, 90_000), rng.random(90_000)
+    plan = af.compile(shares, x, i, w)
+    for result, right in zip(plan(x, i, w), shares(x, i, w), strict=True):
+        np.testing.assert_array_equal(result, right)
+    ways = [way_of(k.program) for k in plan.lowered if is_generated(k.program) and not hasattr(k.program, "launches")]
+    assert ways == ["copies", "copies"]
+
+
+def test_windows_in_copies():
+    rng = np.random.default_rng(23)
+    kernel = counted(7, dtypes.I32, windows=(3,))
+    inputs = [values(rng, dtypes.I32, (7, 3)), rng.integers(0, 7, 60_000), values(rng, dtypes.I32, (60_000, 3))]
+    assert way_of(lower(kernel, Schedule(), "kernel", LIMITS)) == "copies"
+    check_kernel(kernel, inputs)
+
+
+def test_sums_of_floats_keep_their_order_unless_numerics_are_fast():
+    def sums(i, w):
+        return np.bincount(np.clip(i, 0, 63), w, 64), at(np.add, np.zeros(64, np.float32), i, w.astype(np.float32))
+
+    rng = np.random.default_rng(24)
+    i, w = rng.integers(0, 64, 90_000), rng.standard_normal(90_000)
+    for result, right in zip(af.compile(sums, i, w)(i, w), sums(i, w), strict=True):
+        np.testing.assert_array_equal(result, right)
+    plan = af.compile(sums, i, w, numerics="fast")
+    assert all(way_of(kernel.program) == "copies" for kernel in plan.lowered if "scatter" in kernel.planned.name)
+    for result, right, digits in zip(plan(i, w), sums(i, w), (1e-11, 2e-3), strict=True):
+        np.testing.assert_allclose(result, right, atol=digits)
+
+
 # ---- what is made of results -----------------------------------------------------------------------------------------
 
 
@@ -299,9 +370,9 @@ def test_what_is_made_of_a_result_takes_its_place():
 @pytest.mark.parametrize("seed", range(60))
 def test_random_epilogues(seed):
     rng = np.random.default_rng(seed)
-    shape = tuple(int(n) for n in rng.choice([1, 2, 5, 17, 64, 300], int(rng.integers(1, 4))))
+    shape = tuple(int(n) for n in rng.choice([1, 2, 5, 17, 64], int(rng.integers(1, 4))))
     dtype = rng.choice([np.float32, np.float64, np.int32, np.uint8])
-    x, updates = (rng.standard_normal(shape) * 9).astype(dtype), int(rng.choice([3, 100, 3000]))
+    x, updates = (rng.standard_normal(shape) * 9).astype(dtype), int(rng.choice([3, 100, 1000]))
     axis = int(rng.integers(0, len(shape)))
     index = tuple([slice(None)] * axis)
     i = rng.integers(-shape[axis], shape[axis], updates)

@@ -34,9 +34,9 @@ def open_launch(module: ModuleText, program: OpaqueProgram, symbol: str) -> tupl
     return fn, places
 
 
-def shared_range(fn: FunctionText, step: int, extent: int) -> tuple[str, str]:
+def shared_range(fn: FunctionText, step: int, extent: int, begin: str = "%begin", end: str = "%end") -> tuple[str, str]:
     """The positions, of `extent`, that the blocks of a call have, so many in a block."""
-    ends = [fn.emit(f"mul nuw nsw i64 {block}, {step}") for block in ("%begin", "%end")]
+    ends = [fn.emit(f"mul nuw nsw i64 {block}, {step}") for block in (begin, end)]
     first, last = (fn.intrinsic("llvm.smin.i64", "i64", [("i64", end), ("i64", str(extent))]) for end in ends)
     return first, last
 

@@ -29,6 +29,8 @@ from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loo
 from autofuse.targets.cpu.codegen.widths import TASK_US
 from autofuse.targets.cpu.scalars import emit_tail_mask
 
+COPIES = "copies"
+"""The name of the workspace that holds parts of a result."""
 _CACHED_BYTES = 256 << 10
 """Of the result, that are still in a worker's caches when it has done its updates."""
 _SOON_NS = 2e3 * TASK_US
@@ -49,17 +51,35 @@ class Cut:
     """Whether positions are of this dimension and all behind it, as one; else they are of this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Parts of a result that are still to be combined with the operand, in order, in the workspace `COPIES`."""
+
+    count: int
+    elements: int
+    """From one to the next."""
+    combiner: str
+
+
 class EpilogueLoops:
     """The loops over a region of a scatter's result, and what is made of it there."""
 
-    def __init__(self, program: OpaqueProgram, node: Node, vector_bits: int, regions: int, cut: Cut | None) -> None:
+    def __init__(
+        self,
+        program: OpaqueProgram,
+        node: Node,
+        vector_bits: int,
+        regions: int,
+        cut: Cut | None,
+        copies: Copies | None = None,
+    ) -> None:
         """`regions`: how many workers complete, one by one, and by which `cut`; None for all of the result."""
         graph = program.graph
         is_cached = node.output.type.nbytes <= regions * _CACHED_BYTES
         cut = cut if is_cached else None
         self.node, self.shape = node, node.output.type.shape
-        self._program, self._memory = program, held_in(program, node)
-        self._made = [value for value in graph.outputs if value not in node.outputs]
+        self._program, self._copies = program, copies
+        self._made = [value for value in graph.outputs if copies is not None or value not in node.outputs]
         self.cut = Cut(0, joined=True) if cut is None else cut
         loops, at = self._joined()
         self.elements = self._elements(at)
@@ -75,7 +95,7 @@ class EpilogueLoops:
         self.layers = Layers(self.elements, loops)
         self.stores = self._stores(at)
         self.lanes = self.layers.lanes(len(loops), node.output.type.dtype, loops[-1].extent, vector_bits)
-        self.is_apart = not is_cached or (regions == 1 and self.ns > _SOON_NS)
+        self.is_apart = copies is not None or not is_cached or (regions == 1 and self.ns > _SOON_NS)
         """Whether it is a launch of its own."""
 
     @property
@@ -116,8 +136,17 @@ class EpilogueLoops:
         return (*outer, run), (*map(index.of, outer), *index.delinearize(index.of(run), self.shape[first:]))
 
     def _elements(self, at: tuple[Affine, ...]) -> Elements:
+        node, copies = self.node, self._copies
+
         def result(builder: PhaseBuilder, stage: StageDraft, where: tuple[Affine, ...], guard: Scalar | None) -> Scalar:
-            return builder.load(stage, self._memory, self.node.output.type, where, guard)
+            if copies is None:
+                return builder.load(stage, held_in(self._program, node), node.output.type, where, guard)
+            total, place = builder.value(stage, node.inputs[0], where, guard), index.linearize(where, self.shape)
+            dtype = node.output.type.dtype
+            for number in range(copies.count):
+                part = builder.load_at(stage, COPIES, dtype, place + number * copies.elements, guard)
+                total = builder.map(stage, dtype, copies.combiner, total, part)
+            return total
 
         wanted: list[tuple[Value, tuple[Affine, ...]]] = [(value, at) for value in self._made]
         return elements_of(self._program.graph, wanted, results={self.node.output: result})

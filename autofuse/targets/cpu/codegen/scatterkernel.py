@@ -5,7 +5,11 @@
               outputs[...] = what is made of result[...]       of what a worker has completed
     launch 2  outputs[...] = what is made of result[...]       in blocks, where one worker does all updates
 
-Indices and updates may be computed in the loops. How workers share launch 1 is said in `scatterloops`.
+    or, where each worker has a copy:
+    launch 0  for every part of the updates: copy[...] = what changes nothing; copy[position] combined
+    launch 1  outputs[...] = what is made of x[...] combined with the copies
+
+Indices and updates may be computed in the loops. How workers share the updates is said in `scatterloops`.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.layers import open_launch, shared_range
 from autofuse.targets.cpu.codegen.metadata import Metadata
-from autofuse.targets.cpu.codegen.scatterepilogue import Epilogue, EpilogueLoops
+from autofuse.targets.cpu.codegen.scatterepilogue import COPIES, Epilogue, EpilogueLoops
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops
 from autofuse.targets.cpu.codegen.scatterupdates import ScatterUpdates
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop
@@ -47,11 +51,14 @@ def generate_scatter(program: OpaqueProgram, machine: Machine) -> KernelCode:
         raise BackendError(f"kernel {name} must be a scatter of values that are there, got {program.graph.name}")
     legal = f'"prefer-vector-width"="{machine.vector_bits}" "min-legal-vector-width"="{machine.vector_bits}"'
     module = ModuleText(f"nounwind {legal}", machine.features)
-    blocks = _Copy(module, program, node).write(name)
-    loops = ScatterLoops(program, node, machine.vector_bits)
+    may_copy = any(buffer.name == COPIES for buffer in program.buffers)
+    loops = ScatterLoops(program, node, machine.vector_bits, may_copy=may_copy)
     split, registers = loops.split(), 32 if machine.vector_bits > 256 else 16
     behind = loops.epilogue()
     within = None if behind is None or behind.is_apart else behind
+    first: list[tuple[PhaseCode, ...]] = []
+    if split.way != "copies":
+        first.append((PhaseCode(name, _Copy(module, program, node).write(name), _BLOCKS_PER_WORKER),))
     ScatterUpdates(module, loops, split, registers, within).write(f"{name}.p1")
     tasks = loops.ns / (1e3 * TASK_US) if split.blocks > 1 else 0.0
     updates = PhaseCode(f"{name}.p1", split.blocks, tasks=tasks)
@@ -63,8 +70,7 @@ def generate_scatter(program: OpaqueProgram, machine: Machine) -> KernelCode:
     lines = module.render().splitlines()
     declares = tuple(line for line in lines if line.startswith("declare "))
     kept = [line for line in lines if not line.startswith("declare ")]
-    launches = (PhaseCode(name, blocks, _BLOCKS_PER_WORKER),), (updates,)
-    return KernelCode(name, "\n".join([*kept, Metadata().render()]) + "\n", declares, (*launches, *last))
+    return KernelCode(name, "\n".join([*kept, Metadata().render()]) + "\n", declares, (*first, (updates,), *last))
 
 
 def _epilogue(

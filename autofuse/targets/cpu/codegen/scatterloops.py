@@ -5,6 +5,10 @@ Updates that meet at an element are combined in row-major order, so a worker doe
     along      a dimension that indices do not decide is cut: each worker has a part of it, for all indices
     places     each worker has some of the places that indices name, and passes over the updates of others
     serial     one worker does all
+
+Where the order of updates is free, there is one way more, for many updates of few places:
+
+    copies     each part of the indices is combined into a copy of its own, and the copies, in order, into the operand
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from typing import Literal
 from autofuse.ir import index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.oprecord import is_fast
 from autofuse.ir.ops.scatter import roles_of
 from autofuse.ir.ops.windowroles import Roles
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.elements import Elements, elements_of
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.layers import NS_PER_VECTOR, Layers
-from autofuse.targets.cpu.codegen.scatterepilogue import Cut, EpilogueLoops
+from autofuse.targets.cpu.codegen.scatterepilogue import Copies, Cut, EpilogueLoops
 from autofuse.targets.cpu.codegen.widths import TASK_US
 
 _INDEX_NS = 1.5
@@ -31,13 +36,19 @@ _INDEX_NS = 1.5
 _LINE_BYTES = 64
 _ROW_NS = 6.0
 """Updates of one index that are worth passing over in a scan of the indices."""
+_COPIED_BYTES = 64 << 10
+"""Of a copy at most: with the indices it stays in a first or second cache."""
+_FREE_PARTS = 8
+"""Copies of floats, whose sums depend on how many there are: the same number for any number of workers."""
+_SAFETY = 4
+"""Times by which the estimate of work is on the safe side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """How workers share a scatter."""
 
-    way: Literal["along", "places", "serial"]
+    way: Literal["along", "places", "copies", "serial"]
     blocks: int = 1
     step: int = 0
     """Positions of a block."""
@@ -52,8 +63,9 @@ class Split:
 class ScatterLoops:
     """The loops of one scatter."""
 
-    def __init__(self, program: OpaqueProgram, node: Node, vector_bits: int) -> None:
-        self.program, self.node, self._vector_bits = program, node, vector_bits
+    def __init__(self, program: OpaqueProgram, node: Node, vector_bits: int, *, may_copy: bool = True) -> None:
+        """`may_copy`: whether the program has, or will get, memory for copies."""
+        self.program, self.node, self._vector_bits, self._may_copy = program, node, vector_bits, may_copy
         x, indices, self.updates = node.inputs
         self.dtype, self.shape = x.type.dtype, x.type.shape
         self.combiner: str = node.attrs["combiner"]
@@ -142,7 +154,31 @@ class ScatterLoops:
         workers = self.program.workers
         if workers < 2 or self.is_empty or self.ns < 2e3 * TASK_US:
             return Split("serial")
-        return self._along(workers) or self._by_places(workers) or Split("serial")
+        return self._along(workers) or self._in_copies(workers) or self._by_places(workers) or Split("serial")
+
+    @property
+    def is_free(self) -> bool:
+        """Whether updates may be combined in any order: integers keep their bits, of floats it is allowed or not."""
+        return self.combiner != "set" and (not self.dtype.is_float or is_fast(self.node.attrs))
+
+    @property
+    def copy_elements(self) -> int:
+        """From one copy to the next: whole lines."""
+        line = _LINE_BYTES // self.dtype.itemsize
+        return -(-math.prod(self.shape) // line) * line
+
+    def _in_copies(self, workers: int) -> Split | None:
+        nbytes = self.copy_elements * self.dtype.itemsize
+        if not (self._may_copy and self.is_free and self.roles.batch) or nbytes > _COPIED_BYTES:
+            return None
+        symbol = max((self.symbols[d] for d in self.roles.batch), key=lambda s: s.extent)
+        parts = min(_FREE_PARTS if self.dtype.is_float else workers, symbol.extent)
+        combining = (parts + 1) * nbytes / _LINE_BYTES * NS_PER_VECTOR * 2
+        saved = self.ns / _SAFETY * (1 - 1 / min(workers, max(parts, 1)))
+        if saved < combining + 1e3 * TASK_US / 2:
+            return None
+        step = -(-symbol.extent // parts)
+        return Split("copies", -(-symbol.extent // step), step, symbol)
 
     def _along(self, workers: int) -> Split | None:
         free = [u for d, u in self.window_of.items() if d not in self.roles.index_map]
@@ -170,10 +206,13 @@ class ScatterLoops:
         return next(d for d, walking in walked.items() if walking == u)
 
     def epilogue(self) -> EpilogueLoops | None:
-        """The loops of what is made of the result; None if nothing is."""
+        """The loops of what is made of the result, or of the copies that are to become it; None if nothing is."""
+        split = self.split()
+        if split.way == "copies":
+            copies = Copies(split.blocks, self.copy_elements, self.combiner)
+            return EpilogueLoops(self.program, self.node, self._vector_bits, 1, None, copies)
         if set(self.program.graph.outputs) <= set(self.node.outputs):
             return None
-        split = self.split()
         return EpilogueLoops(self.program, self.node, self._vector_bits, split.blocks, split.cut)
 
     def _by_places(self, workers: int) -> Split | None:

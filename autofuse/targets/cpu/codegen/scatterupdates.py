@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from autofuse.ir import index
+from autofuse.ir.combiners import combiner_identity
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import replace
 from autofuse.lower.librarykernels import held_in
+from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.layers import open_launch, shared_range
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
 from autofuse.targets.cpu.codegen.offsets import pointer, scalar_index
-from autofuse.targets.cpu.codegen.scatterepilogue import Epilogue, EpilogueLoops
+from autofuse.targets.cpu.codegen.scatterepilogue import COPIES, Epilogue, EpilogueLoops
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops, Split
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Value, counted_loop
 from autofuse.targets.cpu.llvmtext import ModuleText, Vec
-from autofuse.targets.cpu.scalars import emit_combine, emit_load_conversion, emit_store_conversion, emit_tail_mask
+from autofuse.targets.cpu.scalars import (
+    emit_combine,
+    emit_constant,
+    emit_load_conversion,
+    emit_splat,
+    emit_store_conversion,
+    emit_tail_mask,
+)
 
 _BEYOND = 1 << 62
 """Unsigned indices from here on are out of bounds, as this is; as signed ones they could come back in."""
+_LINE_BYTES = 64
 _STRAIGHT = 4
 """Vectors of a run that are written one after another, without a loop."""
 
@@ -35,8 +46,13 @@ class ScatterUpdates:
         """Append the function."""
         loops = self.loops
         self.fn, places = open_launch(self.module, loops.program, symbol)
-        self.target = places[held_in(loops.program, loops.node)]
         self.body = Body(self.fn, places, self.registers)
+        if self.split.way == "copies":
+            with counted_loop(self.fn, "%begin", "%end", 1, nonempty=True) as block:
+                self._copy(places[COPIES], block)
+            self.fn.ret()
+            return
+        self.target = places[held_in(loops.program, loops.node)]
         self.share = self._share()
         if not loops.is_empty:
             group = Group(Lanes(), {}, {}, {})
@@ -45,6 +61,23 @@ class ScatterUpdates:
         if self.behind is not None:
             Epilogue(self.behind, self.body).write(*self._completed(self.behind.extent))
         self.fn.ret()
+
+    def _copy(self, copies: Place, block: str) -> None:
+        """Make a part's copy, and combine the part's updates into it."""
+        fn, loops, dtype, lanes = self.fn, self.loops, self.loops.dtype, _LINE_BYTES // self.loops.dtype.itemsize
+        begin = fn.emit(f"mul nuw nsw i64 {block}, {loops.copy_elements}")
+        base = fn.emit(f"getelementptr {copies.element}, ptr {copies.base}, i64 {begin}")
+        self.target = replace(copies, base=base)
+        identity = emit_constant(dtype, combiner_identity(loops.combiner, dtype))
+        stored = emit_store_conversion(fn, emit_splat(fn, identity, dtype, lanes), dtype, lanes)
+        with counted_loop(fn, "0", str(loops.copy_elements), lanes, nonempty=True) as at:
+            address = fn.emit(f"getelementptr {copies.element}, ptr {base}, i64 {at}")
+            fn.line(f"store {Vec(dtype, lanes).memory} {stored}, ptr {address}, align {dtype.itemsize}")
+        following = fn.emit(f"add nuw nsw i64 {block}, 1")
+        self.share = shared_range(fn, self.split.step, self._shared_extent, block, following)
+        group = Group(Lanes(), {}, {}, {})
+        self._layer(group, 0)
+        self._loops(0, group, None)
 
     def _completed(self, extent: int) -> tuple[str, str]:
         """The positions of the result that are complete, of so many: of the last ones, those without updates too."""
