@@ -31,6 +31,8 @@ from autofuse.lower.tile import (
     Store,
 )
 
+COLUMN_TILE = "column_tile"
+"""The grid symbol that numbers tiles of columns."""
 _WIDTH_STEP = 16
 """Widths are multiples of this."""
 _COPY = 16.0
@@ -88,7 +90,7 @@ def cut_columns(
     """
     assert phase.row_block is not None
     pitch = pitch or width
-    tile = Symbol("column_tile", columns.extent // width)
+    tile = Symbol(COLUMN_TILE, columns.extent // width)
     cut = _Cut(columns.narrowed, index.of(tile) * width, width, pitch, index.of(phase.row_block.local) * pitch)
     first = len(columns.prologue)
     steps = (*columns.prologue, *(cut.step(step) for step in phase.steps[first:]))

@@ -196,7 +196,17 @@ __device__ __forceinline__ I clamp_index(T value, I lo, I hi) {
 __device__ __forceinline__ float round_half(float x) { return __half2float(__float2half_rn(x)); }
 """,
     "round_bfloat16": """\
-__device__ __forceinline__ float round_bfloat16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+// A single conversion is left to the units for special functions. One of two is not, and puts the first one where f32
+// has its upper bits.
+__device__ __forceinline__ float round_bfloat16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    unsigned int both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(x), "f"(0.0f));
+    return __uint_as_float(both);
+#else
+    return __bfloat162float(__float2bfloat16_rn(x));
+#endif
+}
 """,
     "saturate": """\
 // Truncates; out of range gives the nearest end, NaN gives 0. `lo` and `hi` are `least` and `greatest + 1`.

@@ -14,6 +14,7 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.codegen.blockorder import rows_together
 from autofuse.targets.cuda.codegen.producttiles import best_tile
 from autofuse.targets.cuda.decisions import cuda_schedule
 from autofuse.targets.registry import backend_named
@@ -117,6 +118,13 @@ KERNELS |= {
     f"{name}_taller": whole(*(lambda fn, args: (fn, *args))(*CASES[name]), schedule=cuda_schedule(tile="32x64"))
     for name in ("merged", "scaled")
 }
+GROUPED = {
+    "grouped": (plain, (random(297, 20), random(20, 570))),
+    "grouped_layer": (layer, (random(310, 16), random(16, 576), random(576))),
+    "grouped_batch": (plain, (random(2, 200, 16), random(2, 16, 832))),
+}
+CASES |= GROUPED
+KERNELS |= {name: whole(fn, *args, schedule=cuda_schedule(tile="16x64")) for name, (fn, args) in GROUPED.items()}
 KERNELS |= {f"{name}_old": whole(CASES[name][0], *CASES[name][1], arch="sm_75") for name in ("layer", "f32_left")}
 
 
@@ -154,6 +162,16 @@ def test_products_of_16_bit_floats_are_for_the_matrix_units(name: str) -> None:
     assert len(kernel.launches) == 1  # nothing is widened in memory first
 
 
+def test_blocks_that_follow_one_another_have_near_squares_of_the_result() -> None:
+    """16 rows of tiles, then those that are left; where all blocks run at once their order does not matter."""
+    assert "const int group_rows = 19 - group_top < 16 ? 19 - group_top : 16;" in KERNELS["grouped"].source
+    assert "(block % 169) / 169 * 13" in KERNELS["grouped_batch"].source
+    assert "group_top" not in KERNELS["aligned"].source
+    assert rows_together(64, 128, 128, 128) == rows_together(64, 64, 128, 256) == 16
+    assert rows_together(5, 90, 64, 64) == 5
+    assert rows_together(16, 8, 128, 128) == rows_together(1000, 1, 128, 128) == 1
+
+
 def test_products_of_f32_and_old_devices_multiply_as_ever() -> None:
     for name in ("f32", "f32_layer", "one_of_each", "layer_old"):
         assert "multiply_bfloat16(" not in KERNELS[name].source
@@ -188,4 +206,5 @@ def test_a_tile_that_was_asked_for_is_cut_to_the_rows_that_there_is_space_for():
 def test_small_tiles_of_f32_are_asked_for_further_ahead(tile: str, stages: int) -> None:
     args = np.zeros((128, 256), np.float32), np.zeros((256, 256), np.float32)
     source = whole(plain, *args, schedule=cuda_schedule(tile=tile)).source
-    assert f"unsigned char* const into = tiles + round % {stages} * " in source
+    assert f"fill({stages - 2}, " in source
+    assert f"fill({stages - 1}, " not in source

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.columntiles import COLUMN_TILE
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.access import accesses_of
+from autofuse.targets.cuda.codegen.blockorder import rows_together
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes, dot_shape, tile_of
 from autofuse.targets.cuda.codegen.hiddentiles import visible_share
 from autofuse.targets.cuda.codegen.places import SharedArena
@@ -54,6 +56,20 @@ class RowBlockPlan:
     def blocks(self) -> int:
         return max(1, math.prod(symbol.extent for symbol in self.grid))
 
+    @property
+    def column_tiles(self) -> Symbol | None:
+        """The symbol in `grid` that counts tiles of columns; None where a block has all columns."""
+        return next((symbol for symbol in self.grid if symbol.name == COLUMN_TILE), None)
+
+    @property
+    def together(self) -> int:
+        """Rows of tiles that follow one another in one column of tiles, before those of the next one."""
+        columns = self.column_tiles
+        if columns is None or self.row_block is None:
+            return 1
+        wide = min(max(dot.columns for dot, _ in self.dots), max(shape.columns for _, shape in self.dots))
+        return rows_together(self.row_block.extent, columns.extent, min(self.rows, self.dots[0][1].rows), wide)
+
 
 def plan_row_blocks(
     phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule, threads: int | None, arena: SharedArena
@@ -82,7 +98,7 @@ def _plan_lone(
     others = math.prod(symbol.extent for symbol in phase.grid) // max(1, 1 if phase.row_block is None else extent)
     high, wide = tile_of(dot, buffers, arena.arch, schedule, extent, others, COLUMNS)
     shape = dot_shape(dot, buffers, arena.arch, schedule, min(high, extent), wide, deep=True)
-    row_tiles, columns = -(-extent // shape.rows), Symbol("column_tile", -(-dot.columns // shape.columns))
+    row_tiles, columns = -(-extent // shape.rows), Symbol(COLUMN_TILE, -(-dot.columns // shape.columns))
     row_block = Symbol("panel" if phase.row_block is not None else "row_tile", row_tiles)
     grid = tuple(symbol for symbol in phase.grid if phase.row_block is None or symbol != phase.row_block.symbol)
     rows = extent if phase.row_block is None else shape.rows

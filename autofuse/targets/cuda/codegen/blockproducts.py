@@ -5,6 +5,8 @@
                                           tiles of a later round come in, while
                                           these are multiplied
 
+Where matrix units multiply, fragments of the tiles are in registers a step before they are multiplied.
+
 What multiplies is in `tensorproducts` and `fusedproducts`, how tiles come in `operandtiles`, and how large all is in
 `producttiles`. A sum is always added up in the same order.
 """
@@ -16,14 +18,16 @@ from contextlib import ExitStack
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Space
 from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
 from autofuse.targets.cuda.codegen.operandtiles import OperandTile
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import SharedArena
+from autofuse.targets.cuda.codegen.products import Product
 from autofuse.targets.cuda.codegen.producttiles import ROWS, TileShape, best_tile, shape_of, tile_element, units_of
-from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
+from autofuse.targets.cuda.codegen.tensorproducts import SETS, TensorProduct
 
 
 def dot_shape(
@@ -111,38 +115,116 @@ class DotWriter:
             stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {extent}; {name} += {size})"))
 
     def _tile(self, dot: Dot, shape: TileShape, rows: str) -> None:
-        out, use = self.code.out, self.code.prelude.use
+        out = self.code.out
         left, right = (
             OperandTile(self.code, self.arch, dot, shape, is_left, self.threads, rows, self.steps)
             for is_left in (True, False)
         )
         product = TensorProduct(left, right) if shape.units == "matrix" else FusedProduct(left, right)
         product.declare()
-        rounds, ahead = -(-dot.depth // shape.depth), shape.stages - 1
+        for operand in (left, right):
+            operand.declare()
         left_bytes = shape.rows * shape.depth * shape.element.itemsize
-        stage = f"round % {shape.stages} * {shape.stage_bytes}"
-        with out.braces("const auto fill = [&](int round)"):
+        with out.braces("const auto fill = [&](int round, int stage)"):
             out.line(f"const int step = round * {shape.depth};")
-            out.line(f"unsigned char* const into = tiles + {stage};")
+            out.line("unsigned char* const into = tiles + stage;")
             left.fill("into")
             right.fill(f"into + {left_bytes}")
         out.line(";")
-        copied = left.is_copied or right.is_copied
-        out.line("__syncthreads();")
-        for number in range(ahead):
-            if number < rounds:
-                out.line(f"fill({number});")
-            if copied:
-                out.line(f"{use('copy_commit')}();")
-        with out.braces(f"for (int round = 0; round < {rounds}; ++round)"):
-            if copied:
-                out.line(f"{use('copy_wait')}<{ahead - 1}>();")
-            out.line("__syncthreads();")
-            out.line(f"if (round + {ahead} < {rounds}) fill(round + {ahead});")
-            if copied:
-                out.line(f"{use('copy_commit')}();")
-            out.line(f"const unsigned char* const left = tiles + {stage};")
-            out.line(f"const unsigned char* const right = left + {left_bytes};")
-            product.multiply()
+        rounds = _Rounds(self.code, shape, -(-dot.depth // shape.depth), left.is_copied or right.is_copied, left_bytes)
+        out.line("__syncthreads();")  # what was computed before may be an operand, or lie where tiles do
+        rounds.begin()
+        if isinstance(product, TensorProduct):
+            rounds.in_advance(product)
+        else:
+            rounds.one_by_one(product)
         out.line("__syncthreads();")  # the result may lie where the tiles do
         product.store()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounds:
+    """Walks the depth: `here` is where the tiles of a round lie, `free` where those of a later one may come in."""
+
+    code: PhaseCode
+    shape: TileShape
+    count: int
+    copied: bool
+    """Whether tiles come in behind a thread's back."""
+    left_bytes: int
+
+    @property
+    def _ahead(self) -> int:
+        """Rounds from asking for tiles to multiplying them."""
+        return self.shape.stages - 1
+
+    @property
+    def _last(self) -> int:
+        """Where the tiles of the last stage lie."""
+        return self._ahead * self.shape.stage_bytes
+
+    def _commit(self) -> None:
+        if self.copied:
+            self.code.out.line(f"{self.code.prelude.use('copy_commit')}();")
+
+    def _meet(self) -> None:
+        """The next round's tiles have come, and all are done with those of the round before."""
+        if self.copied:
+            self.code.out.line(f"{self.code.prelude.use('copy_wait')}<{self._ahead - 1}>();")
+        self.code.out.line("__syncthreads();")
+
+    def _fill(self) -> None:
+        self.code.out.line(f"if (round + {self._ahead} < {self.count}) fill(round + {self._ahead}, free);")
+        self._commit()
+
+    def begin(self) -> None:
+        """Ask for the tiles of the first rounds."""
+        out = self.code.out
+        for number in range(self._ahead):
+            if number < self.count:
+                out.line(f"fill({number}, {number * self.shape.stage_bytes});")
+            self._commit()
+        out.line(f"int here = 0, free = {self._last};")
+
+    def _next(self) -> str:
+        return f"here == {self._last} ? 0 : here + {self.shape.stage_bytes}"
+
+    def one_by_one(self, product: Product) -> None:
+        """Each round reads its tiles as it multiplies them."""
+        out = self.code.out
+        with out.braces(f"for (int round = 0; round < {self.count}; ++round)"):
+            self._meet()
+            self._fill()
+            out.line("const unsigned char* const left = tiles + here;")
+            out.line(f"const unsigned char* const right = left + {self.left_bytes};")
+            product.multiply()
+            out.line("free = here;")
+            out.line(f"here = {self._next()};")
+
+    def in_advance(self, product: TensorProduct) -> None:
+        """Fragments of a step are read while those of the step before are multiplied, from round to round too.
+
+        All have read their last fragments of a round when they meet in it, so its tiles may then be filled anew. The
+        last round reads fragments that nothing is made of.
+        """
+        if not self.count:
+            return
+        out, deep = self.code.out, self.shape.instruction_depth
+        reached = self.shape.reached(product.left.dot.depth, deep)
+        product.declare_fragments(self.left_bytes)
+        self._meet()
+        product.load("0", "tiles", "0")
+        with out.braces(f"for (int round = 0; round < {self.count}; ++round)"):
+            self._fill()
+            out.line(f"const int next = {self._next()};")
+            out.line("#pragma unroll")  # steps of a round are as many as sets of fragments, or there is one round
+            with out.braces(f"for (int k = 0; k < {reached}; k += {deep})"):
+                out.line(f"const int now = k / {deep} % {SETS};")
+                with out.braces(f"if (k + {deep} < {reached})"):
+                    product.load("!now", "tiles + here", f"k + {deep}")
+                with out.braces("else"):
+                    self._meet()
+                    product.load("!now", "tiles + next", "0")
+                product.multiply_fragments("now")
+            out.line("free = here;")
+            out.line("here = next;")

@@ -22,7 +22,9 @@ _OWN = """
 block rank slot mask point first rows chunk each apart other other_at part slice inside shared_memory i j k m n left
 right across down top edge step sum total from_left from_right along_left along_right tiles into round line piece at
 asked lane warp half next pair several staged fill before threadIdx blockIdx blockDim gridDim number Given
-lanes_before unit
+lanes_before unit here free now set stage load turn left_line left_along left_from left_into left_next left_at
+right_line right_along right_from right_into right_next right_at values_line values_along values_from values_into
+values_next values_at fill_left fill_right fill_values
 """
 """What generated code calls its own variables."""
 _GLOBAL = frozenset(_KEYWORDS.split()) | NAMES | MATH_NAMES

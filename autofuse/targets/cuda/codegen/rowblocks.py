@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup
+from autofuse.targets.cuda.codegen.blockorder import define_tiles
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.blockproducts import DotWriter
 from autofuse.targets.cuda.codegen.gridpoints import define_symbols
@@ -38,8 +39,12 @@ class RowBlockWriter:
     def write(self, block: str) -> None:
         """The code of the phase. `block`: C, the number of the block among those of the phase."""
         code, plan = self.code, self.plan
-        define_symbols(code, plan.grid, block)
-        rows = self._write_rows_head()
+        rows, columns = plan.row_block, plan.column_tiles
+        if rows is None or columns is None or plan.together == 1:
+            define_symbols(code, plan.grid, block)
+        else:
+            define_tiles(code, plan.grid, rows, columns, plan.together, block)
+        written = self._write_rows_head()
         writer = DotWriter(code, self.arena, plan.threads, self.buffers, plan.dots, self._steps(), self._least_bytes())
         code.places.update(self._declare_scratch(writer.offset))
         shapes = {id(dot): shape for dot, shape in plan.dots}
@@ -52,11 +57,11 @@ class RowBlockWriter:
                 code.out.line("__syncthreads();")
             with code.out.braces(""):
                 if sweep is not None and number == sweep.first:
-                    self._write_sweep(rows, writer.offset)
+                    self._write_sweep(written, writer.offset)
                 elif isinstance(step, Dot):
-                    self._write_dot(writer, step, shapes[id(step)], rows)
+                    self._write_dot(writer, step, shapes[id(step)], written)
                 else:
-                    self._write_row_group(step, rows)
+                    self._write_row_group(step, written)
 
     def _steps(self) -> dict[Symbol, int]:
         """What the symbols in a dot's offsets are multiples of."""

@@ -89,16 +89,17 @@ class SweepWriter:
     def _set_operands(self, arch: str, scores: Dot, product: Dot, rows: str, steps: dict[Symbol, int]) -> None:
         code, shape = self.code, self.shape
 
-        def operand(dot: Dot, is_left: bool, order: str = "line") -> OperandTile:
+        def operand(dot: Dot, is_left: bool, name: str = "") -> OperandTile:
             kind = shape.scores if dot is scores else shape.product
-            return OperandTile(code, arch, dot, kind, is_left, self.threads, rows, steps, order)
+            return OperandTile(code, arch, dot, kind, is_left, self.threads, rows, steps, name=name)
 
-        self._left, self._right, self._values = operand(scores, True), operand(scores, False), operand(product, False)
+        self._left, self._right = operand(scores, True), operand(scores, False)
+        self._values = operand(product, False, "values")
         matrix = Matrix(product.lhs.buffer, Affine(), self.tile, 1)
         if not self._left.layout.along_depth:
             matrix = Matrix(product.lhs.buffer, Affine(), 1, shape.product.rows)
         tiled = replace(product, lhs=matrix, depth=self.tile)
-        of_tile = operand(tiled, True), operand(tiled, False)
+        of_tile = operand(tiled, True), operand(tiled, False, "values")
         self._first: Product
         self._second: Product
         if shape.units == "matrix":
@@ -123,6 +124,8 @@ class SweepWriter:
         out.line(f"unsigned char* const tiles = shared_memory + {offset};")
         self._write_fills()
         self._first.stand()
+        if isinstance(self._second, TensorProduct):
+            self._second.declare_places()
         fragment = self._first.fragment()
         out.line(f"const int rank = {'lane % 4' if shape.units == 'matrix' else 'across'};")
         self._rows.declare()
@@ -222,6 +225,7 @@ class SweepWriter:
             ("values", "int step", ("edge = 0",), self._values, values),
         )
         for name, given, fixed, operand, place in fills:
+            operand.declare()
             with out.braces(f"const auto fill_{name} = [&]({given})"):
                 out.line(" ".join(f"const int {one};" for one in fixed))
                 operand.fill(f"tiles + {place}" if place else "tiles")

@@ -21,8 +21,12 @@ from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtyp
 from autofuse.targets.cuda.ctypes_text import memory_type
 
 _WORD = 4
-_UNROLLED = 4
-"""Steps along the depth of scores that are written out: of all steps, ptxas keeps addresses in registers."""
+_TURNED_CHUNKS = 8
+"""Chunks of a line that are swizzled among themselves: others are whole groups of them further on."""
+_STEP_CHUNKS = 2
+"""Chunks of a line that a fragment has."""
+SETS = 2
+"""Of fragments: one is multiplied, the other is read."""
 _MULTIPLY = {"bf16": "multiply_bfloat16", "f16": "multiply_half", "f32": "multiply_tf32"}
 
 
@@ -51,6 +55,7 @@ class TensorProduct(Product):
         out.line("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;")
         out.line(f"const int down = warp / {across} * {shape.rows // down};")
         out.line(f"const int across = warp % {across} * {shape.columns // across};")
+        self.declare_places()
 
     def fragment(self) -> Fragment:
         """The elements that a thread has of the result."""
@@ -87,72 +92,120 @@ class TensorProduct(Product):
             stack.enter_context(self.code.out.braces(f"if (warp < {down * across})"))
         return stack
 
+    def declare_places(self) -> None:
+        """Where a thread reads its first fragments of a tile; others are whole steps further on."""
+        for tile in (self.right,) if self.packed else (self.left, self.right):
+            if tile.layout.by_words:
+                continue
+            out, walk = self.code.out, self._walk(tile)
+            line, chunk, _ = walk
+            count = self._distinct(tile)
+            out.line(f"int {tile.own}_at[{count}];")
+            out.line("#pragma unroll")
+            place = tile.chunk_at(line, f"{chunk} + turn * {_STEP_CHUNKS}")
+            out.line(f"for (int turn = 0; turn < {count}; ++turn) {tile.own}_at[turn] = {place} * {CHUNK_BYTES};")
+
+    def declare_fragments(self, left_bytes: int) -> None:
+        """Sets of fragments, and how one is read: from tiles that lie `left_bytes` apart."""
+        out, (rows, columns) = self.code.out, self._fragments
+        out.line(f"unsigned int from_left[{SETS}][{rows}][4], from_right[{SETS}][{columns // 2}][4];")
+        with out.braces("const auto load = [&](int set, const unsigned char* left, int k)"):
+            out.line(f"const unsigned char* const right = left + {left_bytes};")
+            self._load_both("[set]")
+        out.line(";")
+
+    def load(self, set_: str, tiles: str, k: str) -> None:
+        """Read a set of fragments at depth `k` of the tiles at `tiles`."""
+        with self._warps_only():
+            self.code.out.line(f"load({set_}, {tiles}, {k});")
+
+    def multiply_fragments(self, set_: str) -> None:
+        """Add the products of a set of fragments to the sums."""
+        with self._warps_only():
+            self._multiply(f"from_left[{set_}][m]", f"from_right[{set_}]")
+
     def multiply(self) -> None:
         """Add the products of the tiles at `left` and `right` to the sums."""
-        out, prelude, shape = self.code.out, self.code.prelude, self.left.shape
-        rows, columns = self._fragments
-        name = _MULTIPLY[shape.element.name]
+        out, shape, (rows, columns) = self.code.out, self.left.shape, self._fragments
         deep = shape.instruction_depth
         with self._warps_only():
-            out.line(f"#pragma unroll {_UNROLLED}" if shape.is_split_by_rows and not self.packed else "#pragma unroll")
+            out.line("#pragma unroll")
             with out.braces(f"for (int k = 0; k < {shape.reached(self.left.dot.depth, deep)}; k += {deep})"):
-                from_left = f"{self.packed}[k / {deep}]" if self.packed else "from_left[m]"
-                if self.packed:
-                    out.line(f"unsigned int from_right[{columns // 2}][4];")
-                else:
-                    out.line(f"unsigned int from_left[{rows}][4], from_right[{columns // 2}][4];")
-                    out.line("#pragma unroll")
-                    out.line(f"for (int m = 0; m < {rows}; ++m) {self._load_left()}")
-                out.line("#pragma unroll")
-                out.line(f"for (int n = 0; n < {columns // 2}; ++n) {self._load_right()}")
-                with self._each():
-                    halves = "from_right[n / 2][n % 2 * 2], from_right[n / 2][n % 2 * 2 + 1]"
-                    out.line(f"{prelude.use(name)}({self.sums}[m][n], {from_left}, {halves});")
+                left = "" if self.packed else f"from_left[{rows}][4], "
+                out.line(f"unsigned int {left}from_right[{columns // 2}][4];")
+                self._load_both("")
+                self._multiply(f"{self.packed}[k / {deep}]" if self.packed else "from_left[m]", "from_right")
 
-    def _load_left(self) -> str:
-        """Matrices of a fragment: rows 0-7 and 8-15 of depths 0-7, then of depths 8-15 (of f32 0-3 and 4-7)."""
-        layout, per = self.left.layout, CHUNK_BYTES // self.left.layout.itemsize
-        if layout.along_depth:
-            return self._load(self.left, "m", "down + m * 16 + lane % 16", f"k / {per} + lane / 16", False)
-        if layout.by_words:
-            return self._words(self.left, "m", "k + lane % 4 + q / 2 * 4", "down + m * 16 + lane / 4 + q % 2 * 8")
-        line, chunk = "k + lane % 8 + lane / 16 * 8", "(down + m * 16) / 8 + lane / 8 % 2"
-        return self._load(self.left, "m", line, chunk, True)
+    def _multiply(self, left: str, right: str) -> None:
+        """C: `left` is a fragment of rows m, `right` all fragments of columns."""
+        with self._each():
+            name = self.code.prelude.use(_MULTIPLY[self.left.shape.element.name])
+            halves = f"{right}[n / 2][n % 2 * 2], {right}[n / 2][n % 2 * 2 + 1]"
+            self.code.out.line(f"{name}({self.sums}[m][n], {left}, {halves});")
 
-    def _load_right(self) -> str:
-        """Matrices of two fragments: depths 0-7 and 8-15 (0-3 and 4-7) of columns 0-7, then of columns 8-15."""
-        layout, per = self.right.layout, CHUNK_BYTES // self.right.layout.itemsize
-        if layout.along_depth:
-            line = f"across + n * 16 + {self._of_eight('lane % 8')} + lane / 16 * 8"
-            return self._load(self.right, "n", line, f"k / {per} + lane / 8 % 2", False)
-        if layout.by_words:
-            column = f"across + n * 16 + {self._of_eight('lane / 4')} + q / 2 * 8"
-            return self._words(self.right, "n", "k + lane % 4 + q % 2 * 4", column)
+    def _load_both(self, set_: str) -> None:
+        """Fragments at depth `k` of the tiles at `left` and `right`, into a set: C, an index of the arrays."""
+        out, (rows, columns) = self.code.out, self._fragments
+        if not self.packed:
+            out.line("#pragma unroll")
+            out.line(f"for (int m = 0; m < {rows}; ++m) {self._load(self.left, 'm', set_)}")
+        out.line("#pragma unroll")
+        out.line(f"for (int n = 0; n < {columns // 2}; ++n) {self._load(self.right, 'n', set_)}")
+
+    def _walk(self, tile: OperandTile) -> tuple[str, str, bool]:
+        """C: the line and the chunk of it that a lane reads first, and whether matrices are turned on the way.
+
+        Of the left operand, matrices are rows 0-7 and 8-15 of depths 0-7, then of depths 8-15 (of f32 0-3 and 4-7); of
+        the right one, depths 0-7 and 8-15 (0-3 and 4-7) of columns 0-7, then of columns 8-15: two fragments.
+        """
+        along = tile.layout.along_depth
+        if tile.is_left:
+            if along:
+                return "down + lane % 16", "lane / 16", False
+            return "lane % 8 + lane / 16 * 8", "down / 8 + lane / 8 % 2", True
+        if along:
+            return f"across + {self._of_eight('lane % 8')} + lane / 16 * 8", "lane / 8 % 2", False
         assert not self.reordered  # columns are turned on the way, in order
-        return self._load(self.right, "n", "k + lane % 16", "(across + n * 16) / 8 + lane / 16", True)
+        return "lane % 16", "across / 8 + lane / 16", True
+
+    def _distinct(self, tile: OperandTile) -> int:
+        """Fragments along a line whose places differ by more than whole turns of the swizzle."""
+        rows, columns = self._fragments
+        beside = rows if tile.is_left else columns // 2
+        deep = tile.shape.reached(tile.dot.depth, tile.shape.instruction_depth) // tile.shape.instruction_depth
+        return max(1, min(_TURNED_CHUNKS // _STEP_CHUNKS, deep if tile.layout.along_depth else beside))
+
+    def _load(self, tile: OperandTile, number: str, set_: str) -> str:
+        """C: a fragment, four matrices at once. `number`: of those beside one another along the result."""
+        layout, fragment = tile.layout, f"from_{tile.side}{set_}[{number}]"
+        rounded = f"{self.code.prelude.use('round_fragment')}({fragment});" if layout.itemsize == _WORD else ""
+        if layout.by_words:
+            return f"{{ {self._words(tile, number, fragment)} {rounded} }}"
+        load = self.code.prelude.use("load_transposed" if self._walk(tile)[2] else "load_matrices")
+        along, across = f"k / {tile.shape.instruction_depth}", number
+        if not layout.along_depth:
+            along, across = across, along
+        turns = self._distinct(tile)
+        further = f" + {across} * {16 * layout.chunks * CHUNK_BYTES}"
+        if turns * _STEP_CHUNKS < layout.chunks:
+            further += f" + {along} / {turns} * {turns * _STEP_CHUNKS * CHUNK_BYTES}"
+        text = f"{load}({fragment}, {tile.side} + {tile.own}_at[{along} % {turns}]{further});"
+        return f"{{ {text} {rounded} }}" if rounded else text
+
+    def _words(self, tile: OperandTile, number: str, fragment: str) -> str:
+        """C: the four words of a lane, one by one: word q stands in a line at an element."""
+        if tile.is_left:
+            line, element = "k + lane % 4 + q / 2 * 4", f"down + {number} * 16 + lane / 4 + q % 2 * 8"
+        else:
+            line = "k + lane % 4 + q % 2 * 4"
+            element = f"across + {number} * 16 + {self._of_eight('lane / 4')} + q / 2 * 8"
+        at = f"{tile.chunk_at(line, f'({element}) / 4')} * {CHUNK_BYTES} + ({element}) % 4 * {_WORD}"
+        word = f"*reinterpret_cast<const unsigned int*>({tile.side} + {at})"
+        return f"for (int q = 0; q < 4; ++q) {fragment}[q] = {word};"
 
     def _of_eight(self, column: str) -> str:
         """C: which column of eight of the right operand is one of the sums."""
         return f"({column}) / 2 + ({column}) % 2 * 4" if self.reordered else column
-
-    def _load(self, tile: OperandTile, number: str, line: str, chunk: str, transposed: bool) -> str:
-        """C: four matrices at once; each lane gives a line and the chunk of it that a matrix's row is."""
-        load = self.code.prelude.use("load_transposed" if transposed else "load_matrices")
-        text = f"{load}({self._fragment(tile, number)}, {tile.side} + {tile.chunk_at(line, chunk)} * {CHUNK_BYTES});"
-        return f"{{ {text} {self._rounded(tile, number)} }}" if tile.layout.itemsize == _WORD else text
-
-    def _words(self, tile: OperandTile, number: str, line: str, element: str) -> str:
-        """C: the four words of a lane, one by one: word q stands in a line at an element."""
-        fragment = self._fragment(tile, number)
-        at = f"{tile.chunk_at(line, f'({element}) / 4')} * {CHUNK_BYTES} + ({element}) % 4 * {_WORD}"
-        word = f"*reinterpret_cast<const unsigned int*>({tile.side} + {at})"
-        return f"{{ for (int q = 0; q < 4; ++q) {fragment}[q] = {word}; {self._rounded(tile, number)} }}"
-
-    def _rounded(self, tile: OperandTile, number: str) -> str:
-        return f"{self.code.prelude.use('round_fragment')}({self._fragment(tile, number)});"
-
-    def _fragment(self, tile: OperandTile, number: str) -> str:
-        return f"from_{tile.side}[{number}]"
 
     def store(self) -> None:
         """The sums into the result: where it is on chip, else by way of the operands' tiles, in order and in chunks."""

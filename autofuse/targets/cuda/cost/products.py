@@ -32,9 +32,9 @@ _FRAGMENT_BYTES = 512
 """`ldmatrix` brings 16 lines of 32 bytes: 16 x 16 elements of 16 bits, or 16 x 8 of 32."""
 ROUNDED_SLOTS = 16.0
 """Instructions that round the four words of a lane to TF32, counted in machine code."""
-LOAD_SLOTS = 2.0
-"""Instructions for a load from shared memory and its address."""
-_COPY_SLOTS, _ELEMENT_SLOTS = 6.0, 8.0
+FRAGMENT_SLOTS, LOAD_SLOTS = 1.2, 2.0
+"""Instructions for a fragment of matrix units, and for another load from shared memory, and their addresses."""
+_COPY_SLOTS, _ELEMENT_SLOTS = 3.0, 8.0
 """Instructions of a thread for an asynchronous copy of 16 bytes, and for an element that is brought in by itself."""
 
 
@@ -55,6 +55,8 @@ class ProductCounts:
     """Of shared memory, 128 bytes each."""
     requested_bytes: float
     """From the L2."""
+    left_bytes: int
+    """Of one left operand in memory; 0 if it is on chip."""
     right_bytes: int
     """Of one right operand in memory; 0 if it is on chip."""
     others: int
@@ -63,6 +65,8 @@ class ProductCounts:
     """Blocks of a product one below the other, each of which reads the right operand."""
     column_tiles: int
     """Blocks of a product side by side."""
+    together: int
+    """Rows of blocks that follow one another in a column of them, before those of the next one."""
     rounds: int
     """Of one block, one after the other."""
     stages: int
@@ -93,7 +97,7 @@ def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[st
     left_lines, right_lines = min(rows, shape.rows), min(dot.columns, shape.columns)
     from_left, from_right = tiles * left_lines * dot.depth, tiles * right_lines * dot.depth
     row_tiles = 1 if plan.row_block is None else plan.row_block.extent
-    column_tiles = math.prod(symbol.extent for symbol in plan.grid if symbol.name == "column_tile")
+    column_tiles = 1 if plan.column_tiles is None else plan.column_tiles.extent
     columns = dot.columns if alone else dot.columns * column_tiles
     fragments = fragments_of(dot, shape)
     moved = sum(brought(one, shape, count) for one, count in ((left, from_left), (right, from_right)))
@@ -107,10 +111,12 @@ def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[st
         slots=tiles * depth * fragments.slots + moved,
         wavefronts=tiles * depth * fragments.wavefronts + stored,
         requested_bytes=float(from_left * left + from_right * right),
+        left_bytes=dot.depth * rows * row_tiles * left,
         right_bytes=dot.depth * columns * right,
         others=max(1, plan.blocks // max(row_tiles * column_tiles, 1)),
         row_tiles=row_tiles,
         column_tiles=column_tiles,
+        together=plan.together,
         rounds=down * across * rounds,
         stages=shape.stages,
     )
@@ -142,7 +148,7 @@ def _matrix(dot: Dot, shape: TileShape, left_in_registers: bool) -> Fragments:
     both = ((dot.lhs, shape.rows, rows, True), (dot.rhs, shape.columns, columns, False))
     for matrix, extent, count, is_left in both[left_in_registers:]:
         layout, loads = layout_of(matrix, extent, shape, is_left=is_left), down * across * count / depth
-        slots += loads * (4 * LOAD_SLOTS if layout.by_words else LOAD_SLOTS)
+        slots += loads * (4 * LOAD_SLOTS if layout.by_words else FRAGMENT_SLOTS)
         slots += loads * (ROUNDED_SLOTS if shape.element.bits == 32 else 0.0)
         wavefronts += loads * _FRAGMENT_BYTES / WAVEFRONT_BYTES
     return Fragments(slots + multiplied, wavefronts)
@@ -176,14 +182,16 @@ def brought(itemsize: int, shape: TileShape, elements: float) -> float:
 
 
 def read_again_bytes(products: Sequence[ProductCounts], l2_bytes: int, resident: int) -> float:
-    """What comes from memory more than once: the right operand, once for each wave, if the L2 does not hold it.
+    """What comes from memory more than once: an operand that the L2 does not hold, once for each part of the other one.
 
-    `resident`: blocks that the device holds at a time. Blocks follow one another along the columns first.
+    `resident`: blocks that the device holds at a time, which follow one another down some rows of tiles first.
     """
     total = 0.0
     for product in products:
-        rows = max(1, resident // max(product.column_tiles, 1))
-        waves = -(-product.row_tiles // rows)
+        down = min(max(product.together, resident // max(product.column_tiles, 1), 1), max(product.row_tiles, 1))
+        across = max(1, resident // down)
         if product.right_bytes > l2_bytes / 2:
-            total += product.others * (waves - 1) * product.right_bytes
+            total += product.others * (-(-product.row_tiles // down) - 1) * product.right_bytes
+        if product.left_bytes * down / max(product.row_tiles, 1) > l2_bytes / 2:
+            total += product.others * (-(-product.column_tiles // across) - 1) * product.left_bytes
     return total

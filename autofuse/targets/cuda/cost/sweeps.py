@@ -123,10 +123,12 @@ def _swept(
         slots=rounds * deep * fragments.slots + moved + brought(right, shape, from_right),
         wavefronts=rounds * deep * fragments.wavefronts + stored / WAVEFRONT_BYTES,
         requested_bytes=from_left * left + from_right * right,
+        left_bytes=0,  # a block has whole rows, and reads them once
         right_bytes=dot.depth * dot.columns * right,
         others=max(1, plan.blocks // max(row_tiles, 1)),
         row_tiles=row_tiles,
         column_tiles=1,
+        together=1,
         rounds=math.ceil(tiles * plan.visible),
         stages=2,  # a tile comes in while the other product is made
     )
