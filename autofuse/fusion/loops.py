@@ -8,11 +8,12 @@ worker holds every element, which must be few.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 from autofuse.fusion.conditions import ending
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
+from autofuse.fusion.memorystate import in_memory
 from autofuse.fusion.nodeaxes import body_of, inner_nodes, is_loop, kept_axes, loop_nodes, nested_loops, parts_of_state
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
@@ -56,7 +57,10 @@ def _refusal(node: Node) -> str | None:
 def too_much_held(node: Node, dims: Dimensions, grid: frozenset[AxisFactor]) -> str | None:
     """What a loop carries, or stacks, with more elements at a point of a grid than a worker holds; None for nothing."""
     times = _all_times(node, dims)
+    stored = {value for part in in_memory(node) for value in part.versions}
     for value in (*node.outputs, *(value for loop in nested_loops(node) for value in loop.outputs)):
+        if value in stored:
+            continue
         held = math.prod(dims.extent(factor) for factor in dims.factors(value) - times - grid)
         if held > MAX_HELD:
             return (
@@ -90,6 +94,8 @@ def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
     depends = {value for region in node.regions for value in region.inputs[: parts_of_state(node)]}
     nested = nested_loops(node)
     depends.update(value for loop in nested for region in loop.regions for value in region.inputs)
+    for part in in_memory(node):
+        yield from _factors(body_of(node).inputs[part.part], dims)
     asked = [end.reduction for loop in (node, *nested) if (end := ending(loop)) is not None]
     for inner in loop_nodes(node):
         if inner in asked:
@@ -97,18 +103,20 @@ def _mixed(node: Node, dims: Dimensions) -> Iterator[AxisFactor]:
         state = [number for number, value in enumerate(inner.inputs) if value in depends]
         if not depends.isdisjoint(value for side in inner.regions for value in side.outputs):
             depends.update(inner.outputs)
-        if not state:
-            continue
-        depends.update(inner.outputs)
-        if is_loop(inner):
-            continue
-        if role_of(inner) is Role.RESHAPE and _flat(dims, dims.use(inner, 0)) == _flat(dims, inner.output):
-            continue
-        kept = kept_axes(inner)
-        for number in state:
-            for axis, factors in enumerate(dims.axes(dims.use(inner, number))):
-                if (number, axis) not in kept:
-                    yield from factors
+        if state:
+            depends.update(inner.outputs)
+            yield from () if is_loop(inner) else _moved(inner, state, dims)
+
+
+def _moved(node: Node, operands: Sequence[int], dims: Dimensions) -> Iterator[AxisFactor]:
+    """Factors of some operands that a result's element reads at other positions than its own."""
+    if role_of(node) is Role.RESHAPE and _flat(dims, dims.use(node, 0)) == _flat(dims, node.output):
+        return
+    kept = kept_axes(node)
+    for number in operands:
+        for axis, factors in enumerate(dims.axes(dims.use(node, number))):
+            if (number, axis) not in kept:
+                yield from factors
 
 
 def _flat(dims: Dimensions, use: Use) -> list[AxisFactor]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
@@ -26,7 +27,7 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.knownpositions import at_known, known_positions
 from autofuse.lower.looplowering import LoopBuilder, Rows
 from autofuse.lower.overwriting import Overwriting
-from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
+from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, T, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import ReductionBuilder
 from autofuse.lower.tile import Position, Scalar, Store
@@ -60,6 +61,9 @@ class PhaseBuilder(PhaseFrame):
 
     def store_output(self, value: Value) -> None:
         """Store every element of `value` into its output buffer."""
+        if self._loops and self._loops.is_in_memory(value):
+            self._finished(self._loops.update(self, value))
+            return
         rows = self._loops.rows(self, value) if self._loops else None
         symbols, places = self._walked(value) if rows is None else self._placed(value, rows)
         stage = self.draft.stage(self.levels[value], symbols)
@@ -115,19 +119,26 @@ class PhaseBuilder(PhaseFrame):
         """The scalar that is `value` at `at`; under `guard`, memory is touched only where it is true."""
         wanted = Wanted(stage, value, at, guard)
         answer = _known(wanted)
-        waiting = [self._demand(wanted)] if answer is None else []
-        while waiting:
+        if answer is None:
+            answer = self._finished(self._demand(wanted))
+        return answer
+
+    def _finished(self, demand: Demand[T]) -> T:
+        """What a demand computes, once all that it asks for is there."""
+        answer: Scalar | None = None
+        waiting: list[Demand[Any]] = [demand]
+        while True:
             try:
                 wanted = next(waiting[-1]) if answer is None else waiting[-1].send(answer)
             except StopIteration as done:
-                answer = done.value
                 waiting.pop()
+                if not waiting:
+                    return done.value
+                answer = done.value
                 continue
             answer = _known(wanted)
             if answer is None:
                 waiting.append(self._demand(wanted))
-        assert answer is not None
-        return answer
 
     def _demand(self, wanted: Wanted) -> Demand[Scalar]:
         stage, value, at, guard = wanted

@@ -104,8 +104,10 @@ class _Memory:
 
     def write(self, offset: Array, mask: Array, copy: Array | int, value: Array) -> None:
         place = self._place(offset, mask, copy)[mask]
-        if self.buffer.space is not Space.SCRATCH and (
-            self.written[place].any() or np.unique(place).size != place.size
+        if (
+            self.buffer.space is not Space.SCRATCH
+            and not self.buffer.is_state
+            and (self.written[place].any() or np.unique(place).size != place.size)
         ):
             raise BackendError(f"an element of {self.buffer.name} is stored twice")
         self.written[place] = True
@@ -151,7 +153,7 @@ class _PhaseRun:
     def _rows(self, group: RowGroup) -> None:
         totals: dict[int, Array] = {}
         for stage in group.stages:
-            carried = bool(stage.sections) or any(isinstance(statement, Carry) for statement in stage.body)
+            carried = stage.in_order or any(isinstance(statement, Carry) for statement in stage.body)
             totals.update((_OrderedRun if carried else _StageRun)(self, stage, totals).run())
 
     def _dot(self, dot: Dot, copy: int) -> None:

@@ -10,6 +10,7 @@ from autofuse.lower.phasedrafts import PhaseDraft, StageDraft
 from autofuse.lower.rewrite import Rewrite, affines, number_elements, rewritten, rewritten_dot
 from autofuse.lower.schedule import VECTORISED, Schedule
 from autofuse.lower.settling import end_early
+from autofuse.lower.statelowering import in_memory_order
 from autofuse.lower.tile import (
     Carry,
     Dot,
@@ -34,7 +35,7 @@ def finish_phase(
     boundaries: Sequence[int],
 ) -> Phase:
     """Put the parts of a draft in order. `boundaries`: levels at whose end dots run."""
-    stages = [_numbered(stage) for stage in draft.ordered()]
+    stages = [_in_order(_numbered(stage)) for stage in draft.ordered()]
     end_early(stages, lambda: draft.scalar(dtypes.BOOL), schedule)
     dots = [(level, rewritten_dot(dot, number_elements)) for level, dot in draft.dots]
     grid, stages, dots = _collapse_grid(list(grid), stages, dots)
@@ -54,9 +55,17 @@ def _numbered(stage: StageDraft) -> StageDraft:
     return _rewritten(stage, stage.symbols, number_elements)
 
 
+def _in_order(stage: StageDraft) -> StageDraft:
+    if stage.updates:
+        stage.body = in_memory_order(stage.body, stage.loads, stage.updates)
+        stage.updates = {}  # places of before
+    return stage
+
+
 def _rewritten(stage: StageDraft, symbols: tuple[Symbol, ...], rewrite: Rewrite) -> StageDraft:
     """A stage that walks `symbols`, its index expressions rewritten."""
     done = StageDraft(stage.level, stage.late, symbols, resting=stage.resting, sections=stage.sections)
+    done.loads, done.updates, done.in_order = stage.loads, stage.updates, stage.in_order
     done.body = [rewritten(statement, rewrite) for statement in stage.body]
     done.before = None if stage.before is None else _rewritten(stage.before, (), rewrite)
     return done
@@ -165,8 +174,8 @@ def _vectorised_grid_symbol(grid: Sequence[Symbol], stages: Sequence[StageDraft]
 
 
 def _carries(stage: StageDraft) -> bool:
-    """Whether iterations follow one another: of loops in one another they do even if none hands anything on."""
-    return bool(stage.sections) or any(isinstance(statement, Carry) for statement in stage.body)
+    """Whether iterations follow one another."""
+    return stage.in_order or any(isinstance(statement, Carry) for statement in stage.body)
 
 
 def _weight(stage: StageDraft) -> float:
@@ -208,7 +217,7 @@ def _stage(stage: StageDraft, *, spreads: bool) -> Stage:
     body = tuple(stage.body)
     if not spreads or not symbols or any(isinstance(s, Scan) for s in body):
         before = () if stage.before is None else tuple(stage.before.body)
-        return Stage(symbols, body, None, before=before, sections=stage.sections)
+        return Stage(symbols, body, None, before=before, sections=stage.sections, in_order=stage.in_order)
     vectorised = symbols[0] if len(symbols) == 1 else max(reversed(symbols), key=lambda symbol: _score(body, symbol))
     ordered = (*(s for s in symbols if s != vectorised), vectorised)
     return Stage(ordered, body, vectorised)

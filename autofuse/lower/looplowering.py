@@ -35,6 +35,7 @@ from autofuse.lower.looptree import (
 )
 from autofuse.lower.phasedrafts import Demand, Instance, Resting, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
+from autofuse.lower.statelowering import InMemoryState
 from autofuse.lower.tile import Carry, Leave, Next, Repeat, Scalar, Store
 
 MOST_KEPT = 1024
@@ -75,6 +76,7 @@ class LoopBuilder:
             for region in loop.node.regions
             for number, v in enumerate(region.inputs)
         }
+        self._state = InMemoryState(loops)
         inside = [node for loop in self._loops.values() for node in loop_nodes(loop.node)]
         self._inside = {value for node in inside for value in node.outputs}
 
@@ -93,6 +95,9 @@ class LoopBuilder:
         self, frame: PhaseFrame, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None
     ) -> Demand[Scalar | None]:
         """What has to do with a loop: its results, what an iteration gets, what a body unrolls. None for all else."""
+        if value in self._state.versions:
+            home = self._home(frame, self._state.versions[value].whole)
+            return self._state.load(frame, home, Wanted(stage, value, at, guard))
         if value in self._given:
             return (yield from self._given_at(frame, stage, value, at, guard))
         if value in self._by_result:
@@ -107,6 +112,28 @@ class LoopBuilder:
                 return (yield from chosen(frame, stage, node, (value, at), guard))
             case _:
                 return None
+
+    def is_in_memory(self, value: Value) -> bool:
+        """Whether a loop keeps that in memory, and stores it there."""
+        return value in self._state.versions
+
+    def in_memory(self) -> list[tuple[Value, Value]]:
+        """What lies in memory behind each loop, and what it starts from."""
+        return self._state.results()
+
+    def update(self, frame: PhaseFrame, value: Value) -> Demand[None]:
+        """All stores of a result that lies in memory."""
+        whole = self._state.versions[value].whole
+        home = self._home(frame, whole)
+        if frame.grid_set or value not in whole.node.outputs:
+            raise LegalityError(f"%{value.name} is kept in memory by one worker, which elements of a grid would share")
+        for loop in whole.all():
+            if loop.is_while and not loop.is_draining:
+                yield from self._drain(frame, loop)
+        yield from self._state.updates(frame, home, value)
+        while waiting := [loop for loop in whole.all() if loop.waiting and not loop.is_draining]:
+            for loop in waiting:
+                yield from self._drain(frame, loop)
 
     # ---- results ------------------------------------------------------------------------------------------------
 
@@ -300,7 +327,7 @@ class LoopBuilder:
         """The stage of a loop, and of those around and inside of it."""
         home = frame.draft.stage(self._level(frame, loop.whole), walked(frame, loop))
         if loop.whole.inner and not home.sections:
-            home.sections = sections(frame, loop)
+            home.sections, home.in_order = sections(frame, loop), True
         return home
 
     def rows(self, frame: PhaseFrame, value: Value) -> Rows | None:

@@ -10,6 +10,7 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted, part_of
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
 from autofuse.fusion.domain import Domain, choose_domain, is_contraction, is_opaque, loop_grid
+from autofuse.fusion.memorystate import in_memory
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.fusion.regionprograms import why_opaque
 from autofuse.ir import index
@@ -80,6 +81,8 @@ class Limits:
     workspaces: Callable[[LoweredProgram], LoweredProgram] = as_it_is
     """Adds the buffers that a target's code works in beside those of the program: for plans of memory, and for calls.
     Prices are of programs without them."""
+    updates: bool = False
+    """Whether its code has loops that read and store single elements of an output (`Buffer.is_state`)."""
     overwrites: bool = False
     """Whether outputs may hold an input's elements, of which a kernel stores those that change: its code copies the
     others where the two have no memory in common."""
@@ -218,7 +221,8 @@ class _Lowering:
                 buffers, phase, packs, _ = kept
         packing = tuple(self._pack_phase(pack, buffers) for pack in packs)
         phase, memory = self._tiled(phase, {buffer.name: buffer for buffer in buffers.all})
-        launches = (packing, (phase,)) if packing else ((phase,),)
+        first = (*packing, *self._begun(buffers))
+        launches = (first, (phase,)) if first else ((phase,),)
         return TileProgram(self.name, tuple(memory.values()), launches, self.schedule)
 
     def in_tiles(self, kept: Sequence[Value]) -> TileProgram:
@@ -243,6 +247,8 @@ class _Lowering:
         if self.blocks:
             raise LegalityError("blocks of several outputs have no loops in common")
         buffers = self._buffers()
+        if self._in_memory():
+            raise LegalityError("state in memory is the work of one phase")
         phases = tuple(phase for group in self.domain.groups for phase in self._loop_phases(group, buffers))
         if sum(1 for phase in phases for _ in statements(phase.steps)) > self.limits.scalars:
             raise LegalityError(f"more than {self.limits.scalars} scalar values in one kernel: too much is recomputed")
@@ -264,9 +270,27 @@ class _Lowering:
         table = BufferTable()
         for value in self.kernel.inputs:
             table.add_value(value, Space.INPUT)
+        state = [result for result, _ in self._in_memory()]
         for value in self.kernel.outputs:
-            table.add_value(value, Space.OUTPUT)
+            table.add_value(value, Space.OUTPUT, is_state=value in state)
         return table
+
+    def _in_memory(self) -> list[tuple[Value, Value]]:
+        """What loops keep in memory, and what they start from."""
+        loops = filter(is_loop, self.candidate.nodes)
+        return [(loop.outputs[p.part], loop.inputs[p.part]) for loop in loops for p in in_memory(loop)]
+
+    def _begun(self, buffers: BufferTable) -> Iterator[Phase]:
+        """What sets state in memory before the loops."""
+        for result, first in self._in_memory():
+            if not (self.limits.updates and buffers.has(result)):
+                raise LegalityError(f"%{result.name} is kept in memory by a loop, and is no output")
+            part = part_of(self.candidate, (first,))
+            if any(map(_reduces, part.nodes)):
+                raise LegalityError(
+                    f"%{result.name} is kept in memory by a loop, and starts from what no loop computes"
+                )
+            yield single_loop(part, first, buffers, self.schedule, self.limits.scalars, Target(result))
 
     def _build(
         self, keep: Mapping[Instance, tuple[int, tuple[Symbol, ...]]], rows: int

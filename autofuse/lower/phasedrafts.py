@@ -43,6 +43,12 @@ class StageDraft:
     """Of loops that others of a worker's points may keep going."""
     sections: tuple[tuple[Symbol, tuple[int, ...]], ...] = ()
     """As of the stage."""
+    in_order: bool = False
+    """As of the stage."""
+    loads: dict[Scalar, int] = field(default_factory=dict[Scalar, int])
+    """By load of state in memory, how many updates of that come before it."""
+    updates: dict[int, int] = field(default_factory=dict[int, int])
+    """By place in the body, of stores of state in memory: how many updates of that come before each."""
 
     def scalars_at(self, at: tuple[Affine, ...], guard: Scalar | None) -> dict[Value, Scalar]:
         """The values that are there at an index, under a guard; to be added to."""
@@ -118,19 +124,23 @@ class BufferTable:
         self.all: list[Buffer] = []
         self._by_value: dict[Value, Buffer] = {}
 
-    def add(self, name: str, type_: TensorType, space: Space) -> Buffer:
+    def add(self, name: str, type_: TensorType, space: Space, *, is_state: bool = False) -> Buffer:
         """A new buffer with a unique name."""
         taken = {buffer.name for buffer in self.all}
         unique, number = name, 1
         while unique in taken:
             unique, number = f"{name}_{number}", number + 1
-        buffer = Buffer(unique, type_, space)
+        buffer = Buffer(unique, type_, space, is_state=is_state)
         self.all.append(buffer)
         return buffer
 
-    def add_value(self, value: Value, space: Space) -> None:
+    def add_value(self, value: Value, space: Space, *, is_state: bool = False) -> None:
         """The parameter buffer that holds `value`."""
-        self._by_value[value] = self.add(value.name, value.type, space)
+        self._by_value[value] = self.add(value.name, value.type, space, is_state=is_state)
+
+    def has(self, value: Value) -> bool:
+        """Whether a buffer holds `value`."""
+        return value in self._by_value
 
     def of(self, value: Value) -> Buffer:
         return self._by_value[value]

@@ -68,6 +68,9 @@ class Buffer:
     holds: str = ""
     """Of an OUTPUT: the INPUT buffer whose elements it begins with, so that a kernel stores only what changes. It has
     the memory of that buffer, or the elements are copied before the first launch."""
+    is_state: bool = False
+    """Of an OUTPUT: a launch sets it, and one worker of the next one reads and stores single elements, in the order of
+    statements. Only there an OUTPUT is read in the launch that writes it, and an element stored more than once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,10 +268,13 @@ class Stage:
     """Where loops inside of the first one follow one another: the positions of each symbol at which other statements
     begin to matter (`autofuse.lower.sections`). Code is written for each part between two of them."""
 
+    in_order: bool = False
+    """Whether iterations follow one another even if none hands anything on: there are sections, or state in memory."""
+
     @property
     def is_ordered(self) -> bool:
         """Whether iterations hand something on to the next one: they are walked in order, one after another."""
-        return bool(self.sections) or any(isinstance(s, Scan | Carry) for s in self.body)
+        return self.in_order or any(isinstance(s, Scan | Carry) for s in self.body)
 
     @property
     def leave(self) -> Leave | None:

@@ -11,7 +11,7 @@ import autofuse as af
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
-from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_nest, random_program
+from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_nest, random_program, random_updates
 
 POLICIES = ("unfused", "greedy", "analytical")
 
@@ -46,6 +46,17 @@ def test_random_bodies(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_random_nests(seed: int) -> None:
     compare(*random_nest(seed), POLICIES[seed % 3])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_updates(seed: int) -> None:
+    compare(*random_updates(seed), POLICIES[seed % 3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_many_random_updates(seed: int) -> None:
+    compare(*random_updates(seed), POLICIES[seed % 3])
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from autofuse.fusion.loops import refusal
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.ir.interpreter import interpret
 from autofuse.lower.evaluate import evaluate_program
-from autofuse.lower.lowering import lower
+from autofuse.lower.lowering import Limits, lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.sections import body_within, repeated
 from autofuse.lower.tile import Carry, Next, OpaqueProgram, Phase, Repeat, RowGroup, Space, Stage, Store, TileProgram
@@ -44,8 +44,8 @@ def stages(program: TileProgram) -> list[Stage]:
     return [s for phase in program.phases() for step in phase.steps if isinstance(step, RowGroup) for s in step.stages]
 
 
-def compare(candidate: KernelCandidate, arguments) -> None:
-    program = lower(candidate, Schedule(), "kernel")
+def compare(candidate: KernelCandidate, arguments, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
+    program = lower(candidate, Schedule(), "kernel", limits)
     graph = candidate.graph
     assert isinstance(program, TileProgram)
     names = {buffer.name for buffer in program.buffers if buffer.space is Space.INPUT}

@@ -79,6 +79,7 @@ class CpuTarget:
             sorts=True,
             prologues=True,
             iteration_us=_ITERATION_US,
+            updates=True,
             overwrites=True,
         )
 

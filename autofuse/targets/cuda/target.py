@@ -81,6 +81,7 @@ class CudaTarget:
             decisions=CUDA_DECISIONS if self._has_cublaslt else CUDA_DECISIONS.without_trying(LIBRARY),
             passes=CudaPasses(self.device.arch),
             workspaces=CudaWorkspaces(self.device.arch),
+            updates=True,
             splitting=SplitByDevice(self.device.multiprocessors),
             most_together=MAX_GROUP_PLACES,
             replays=True,

@@ -17,7 +17,7 @@ from autofuse.runtime.planlowering import canonical
 from autofuse.targets.cuda.gpus import H200
 from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
-from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_nest, random_program
+from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_nest, random_program, random_updates
 
 
 def compare(function: Any, arguments: tuple[Any, ...], policy: str) -> af.Plan:
@@ -44,6 +44,12 @@ def test_programs(name: str) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_random_bodies(seed: int) -> None:
     compare(*random_program(seed), "unfused" if seed % 2 else "analytical")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2000, 2040))
+def test_many_random_updates(seed: int) -> None:
+    compare(*random_updates(seed), "unfused" if seed % 2 else "analytical")
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: i
     """Strips where a stage loops and they would be longer than the vectors in flight."""
     if phase.vectorised is None or lanes == 1 or not any(s.extent > 1 for stage in stages for s in stage.symbols):
         return None
-    if any(stage.sections or any(isinstance(s, Carry) for s in stage.body) for stage in stages):
+    if any(stage.in_order or any(isinstance(s, Carry) for s in stage.body) for stage in stages):
         return None  # the state of a loop is kept in registers, and what all lanes share is computed once for all
     used = used_buffers(phase)
     scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)

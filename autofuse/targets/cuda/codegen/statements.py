@@ -34,8 +34,12 @@ def dtype_of(statement: Constant | Position | Test | Load | Map | Reduce | ArgRe
 def loads_first(body: Sequence[Statement], places: Mapping[str, Place]) -> list[Statement | tuple[Load, ...]]:
     """The statements in an order in which memory is asked as early as can be: loads that can be made together are one.
 
-    Loads of what other loads found come behind these. All else keeps its order.
+    Loads of what other loads found come behind these. All else keeps its order, and so does everything where the
+    statements read what they store: there, which is first matters.
     """
+    stored = {s.buffer for s in body if isinstance(s, Store) and places[s.buffer].size}
+    if any(isinstance(s, Load) and s.buffer in stored for s in body):
+        return list(body)
     rounds: dict[Scalar, int] = {}
     """How many loads lie in a row on the way to a value that this stage makes."""
     batches: dict[int, list[Load]] = {}
