@@ -93,10 +93,11 @@ def _aims(plan: Plan, _: Journal) -> list[Record]:
 
 
 def _missed(plan: Plan, journal: Journal) -> list[Record]:
-    """What analytical plans do not reach, by how far they miss it."""
-    records = {r["program"]: r for r in journal.records if r.get("step") == "aim" and r["status"] == "ok"}
-    over = {name: r["kernels_us"] / r["aim_us"] for name, r in records.items() if r["kernels_us"] > r["aim_us"]}
-    return [{"step": "aim-tuned", "program": name, "size": plan.size} for name in sorted(over, key=over.__getitem__)]
+    """What analytical plans do not reach, the longest first."""
+    records = [r for r in journal.records if r.get("step") == "aim" and r["status"] == "ok"]
+    over = {r["program"]: r["aim_us"] for r in records if r["kernels_us"] > r["aim_us"]}
+    longest = sorted(over, key=lambda name: -over[name])
+    return [{"step": "aim-tuned", "program": name, "size": plan.size} for name in longest]
 
 
 def _programs(plan: Plan, _: Journal) -> list[Record]:

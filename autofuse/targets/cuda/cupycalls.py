@@ -26,7 +26,7 @@ class CupyEntrance:
         arena_bytes: int,
         said: Callable[[Exception], Exception],
     ) -> None:
-        self.said = said
+        self._said = said
         self._array, self._device, self._arena_bytes = cupy.ndarray, device, arena_bytes
         self._get_device, self._is_capturing = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.streamIsCapturing
         self._context = cupy.cuda.driver.ctxGetCurrent
@@ -63,6 +63,9 @@ class CupyEntrance:
             found.append(array(shape, dtype, memory))
         addresses.append(0 if arena is None else arena.ptr)
         return found, arena
+
+    def said(self, error: Exception) -> Exception:
+        return self._said(error)
 
 
 class Launcher:

@@ -67,9 +67,13 @@ class CudaExecutable:
         """Where there is no device, it says so. Kernels are loaded by the first call, and not to know this."""
         return self.driver is None
 
-    @cached_property
+    @property
     def program(self) -> CudaProgram:
-        """Its call is the common one. Raises BackendError without a device."""
+        return self._program
+
+    @cached_property
+    def _program(self) -> CudaProgram:
+        """Its call is the common one. Raises BackendError where kernels cannot be loaded."""
         direct = None
         if self.driver is not None:
             with self.driver.entered():
