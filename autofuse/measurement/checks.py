@@ -17,7 +17,7 @@ POISON_BYTE = 0xCB
 """Fills buffers before a kernel runs. As a float of any width it is a finite, huge, odd number; as an integer, too."""
 
 
-CHECK_VERSION = "bounds/5"
+CHECK_VERSION = "bounds/6"
 """How answers are judged. Part of the keys of records, which hold verdicts; raised when a verdict may change."""
 
 

@@ -4,12 +4,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import autofuse as af
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.types import of_array
 from autofuse.measurement.checks import WrongAnswerError, check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.measurement.errorbounds.approximations import to_tf32
+from autofuse.passes.pipeline import clean
 
 U = 2.0**-23
 RNG = np.random.default_rng(5)
@@ -110,3 +112,51 @@ def test_rounding_to_tf32_is_to_nearest_with_halves_away_from_zero():
     np.testing.assert_array_equal(to_tf32(f32(1 + step / 2, -1 - step / 2, 1 + step / 4)), [1 + step, -1 - step, 1])
     np.testing.assert_array_equal(to_tf32(f32(np.inf, -np.inf, np.nan, 0, -0.0)), f32(np.inf, -np.inf, np.nan, 0, -0.0))
     assert np.isinf(to_tf32(f32(3.4028e38)))
+
+
+def cut(x):
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def to_even(x):
+    bits = x.view(np.uint32)
+    return cut((bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))).view(np.float32))
+
+
+def kept(x):
+    return x
+
+
+DATA = {
+    "random": (RNG.standard_normal((300, 256)), RNG.standard_normal((256, 500))),
+    "positive": (RNG.random((300, 256)) + 0.5, RNG.random((256, 500))),
+    "equal": (np.full((8, 256), 0.1), np.full((256, 8), 0.7)),
+    "of few terms": (RNG.standard_normal((300, 3)), RNG.standard_normal((3, 500))),
+}
+
+
+@pytest.fixture(scope="module", params=DATA)
+def product_of(request):
+    """Factors, the right product, and the bound where both may be TF32."""
+    x, y = (factor.astype(np.float32) for factor in DATA[request.param])
+    graph = clean(af.trace(lambda x, y: x @ y, x, y), "fast")
+    return x, y, interpret(graph, x, y)[0], bounds_of(graph, [x, y])[0]
+
+
+@pytest.mark.parametrize(
+    "both", [(to_tf32,) * 2, (cut,) * 2, (to_even,) * 2, (kept, to_tf32), (cut, kept), (to_even, cut)]
+)
+def test_products_may_round_their_factors_to_tf32_in_any_way(product_of, both):
+    x, y, right, bound = product_of
+    first, second = both
+    check("product", (first(x).astype(np.float64) @ second(y).astype(np.float64)).astype(np.float32), right, bound)
+
+
+def test_a_factor_of_8_bits_and_a_missing_term_of_256_are_found(product_of):
+    x, y, right, bound = product_of
+    short = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    lacking = x.copy()
+    lacking[:, 1] = 0
+    for factor in (short, lacking):
+        with pytest.raises(WrongAnswerError):
+            check("product", factor @ y, right, bound)

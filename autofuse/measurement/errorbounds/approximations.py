@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from autofuse.measurement.errorbounds.roundings import Array, Bound, anything
+from autofuse.measurement.errorbounds.manyroundings import Multiplied, beside, deviations, root_of_squares
+from autofuse.measurement.errorbounds.roundings import Array, Bound, anything, finite, summed
 
 _UNIT = 2.0**-23
 """A unit in the last place of f32, relative to a number."""
@@ -126,13 +127,13 @@ _RULES: Mapping[str, Allowed] = {
     "cos": _wave,
 }
 
-_ROUNDED, _KEPT = np.uint32(0x1000), np.uint32(0xFFFFE000)
-_FLIPPED = 2.0**-8
-"""Of a factor that may be rounded another way: four steps of TF32, as many such factors seldom all err to one side."""
-
-
-_DEVIATIONS = 6.0
-"""Times what rounding does: errors that come together later are taken as independent, and are there in full."""
+_ROUNDED, _KEPT, _EXPONENT = np.uint32(0x1000), np.uint32(0xFFFFE000), np.uint32(0x7F800000)
+_TF32_UNIT = np.float32(2.0**-10)
+"""A unit in the last place of TF32, relative to a power of two."""
+_TF32_MOST = np.float32((2.0 - 2.0**-10) * 2.0**127)
+"""The largest TF32: what is beyond may be rounded to infinity."""
+_SHALLOW = 64
+"""Terms of a product up to which its roundings, all to one side, may be less than what chance is allowed."""
 
 
 def to_tf32(x: Array) -> Array:
@@ -141,25 +142,48 @@ def to_tf32(x: Array) -> Array:
     return np.where(np.isfinite(x), ((bits + _ROUNDED) & _KEPT).view(np.float32), x)
 
 
-def by_tf32(operands: Sequence[Array], multiplied: Callable[[Array, Array], Array], result: Array) -> Array:
-    """What rounding both factors to TF32 does to products of f32, some times over.
+def _cut_to_tf32(x: Array) -> Array:
+    """f32 without the digits that TF32 lacks: for no number nearer than rounding to the nearest."""
+    return np.where(np.isfinite(x), (x.view(np.uint32) & _KEPT).view(np.float32), x)
 
-    It is known exactly, as the factors are, and so whatever they have in common. Subnormal ones may count as zeros.
+
+def _units_of_tf32(x: Array) -> Array:
+    """How far apart the TF32 below and above are; 0 for numbers that are TF32, and for what is not finite."""
+    bits = x.view(np.uint32)
+    size = (bits & _EXPONENT).view(np.float32) * _TF32_UNIT
+    return np.where(np.isfinite(x) & ((bits & ~_KEPT) != 0), size, np.float32(0))
+
+
+def by_tf32(operands: Sequence[Array], multiplied: Multiplied, result: Array, depth: int) -> Array:
+    """What rounding both factors to TF32, one way or another, does to products of f32. `depth`: terms of each.
+
+    Libraries round to the nearest, halves to one side or the other, or cut digits off, and not both factors alike. What
+    that does in the mean is known, as the factors are: no more than cutting off does, in each. What is chance is as of
+    any roundings to such units. Subnormal numbers may count as zeros.
     """
-    bound = np.float32(_DEVIATIONS) * np.abs(multiplied(*map(to_tf32, operands)) - result)
-    for number, factor in enumerate(operands):
-        least = _is_least(factor)
+    x, y = (operand.astype(np.float32, copy=False) for operand in operands)
+    cut = multiplied(_cut_to_tf32(x), y)
+    bound = np.abs(cut - result) + np.abs(multiplied(_cut_to_tf32(x), _cut_to_tf32(y)) - cut)
+    bound = np.where(np.isinf(result) & np.isnan(bound), 0, bound) + _by_chance([x, y], multiplied, result.size, depth)
+    for number, factor in enumerate((x, y)):
+        size = [np.abs(x), np.abs(y)]
+        least, most = _is_least(factor), np.isfinite(factor) & (np.abs(factor) > _TF32_MOST)
         if least.any():
-            pair = [np.abs(operand) for operand in operands]
-            pair[number] = np.where(least, pair[number], 0)
-            bound = bound + multiplied(*pair)
-    both_infinite = np.isinf(result) & np.isnan(bound)
-    return anything(np.where(both_infinite, 0, bound)) + np.float32(_LEAST)
+            bound = bound + beside(np.where(least, size[number], 0), size[1 - number], number, multiplied)
+        if most.any():
+            found = beside(most.astype(np.float32), np.ones_like(size[1 - number]), number, multiplied)
+            bound = np.where(found > 0, np.inf, bound)
+    return anything(bound.astype(np.float32)) + np.float32(_LEAST)
 
 
-def flipped(factor: Array, bound: Bound) -> Bound:
-    """The bound of a factor that is rounded to TF32 and was off before: it may have been rounded the other way."""
-    if bound is None:
-        return None
-    low, high = (to_tf32((factor + sign * bound).astype(np.float32)) for sign in (-1, 1))
-    return bound + np.where(low != high, np.abs(factor) * np.float32(_FLIPPED), 0)
+def _by_chance(factors: Sequence[Array], multiplied: Multiplied, count: int, depth: int) -> Array | float:
+    units: list[Bound] = [_units_of_tf32(factor) for factor in factors]
+    sizes = [finite(np.abs(factor)) for factor in factors]
+    likely = root_of_squares(sizes, units, multiplied)
+    if likely is None:
+        return 0.0
+    likely = likely * np.float32(deviations(count))
+    if depth > _SHALLOW:
+        return likely
+    most = summed(*(beside(unit, sizes[1 - n], n, multiplied) for n, unit in enumerate(units) if unit is not None))
+    return likely if most is None else np.minimum(likely, most)

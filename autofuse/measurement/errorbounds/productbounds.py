@@ -2,11 +2,7 @@
 
 Errors of factors count as independent. What is itself a bound of many errors, of an earlier sum, is some deviations of
 them already: the root of a sum of squares is as many of theirs. A single rounding is not: its bound is the most that it
-does. Roundings of two numbers that are nearly the same differ by as much as the numbers do, and by one of two values
-that are a unit apart; how far the numbers are from a halfway point is chance. So that is 0 in the mean, and within a
-range of one unit u. A sum of such differences d_i y_i is beyond t with a probability of at most
-2 exp(-2 t**2 / sum (u_i y_i)**2) (Hoeffding, Probability inequalities for sums of bounded random variables, 1963). Two
-roundings to units of their own, as of a weight before and after it is scaled, have a smaller variance yet.
+does, and of many of them together `manyroundings` says what they do.
 """
 
 from __future__ import annotations
@@ -20,7 +16,8 @@ from autofuse.ir.graph import Node
 from autofuse.ir.oprecord import Role, is_fast
 from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.summing import sum_block
-from autofuse.measurement.errorbounds.approximations import by_tf32, flipped
+from autofuse.measurement.errorbounds.approximations import by_tf32
+from autofuse.measurement.errorbounds.manyroundings import Multiplied, beside, deviations, root_of_squares
 from autofuse.measurement.errorbounds.roundings import (
     Array,
     Bound,
@@ -33,12 +30,6 @@ from autofuse.measurement.errorbounds.roundings import (
     underflow,
     unless_too_large,
 )
-
-_REFUSED = 2.0**-20
-"""How likely a right answer may be refused, at most, by what single roundings of factors do to a product's elements."""
-
-Multiplied = Callable[[Array, Array], Array]
-"""A product of factors as the node multiplies them."""
 
 
 def product(
@@ -63,8 +54,7 @@ def product(
         rounding, summed_sizes, lambda: multiplied(*(made_smaller(size, dtype) for size in sizes))
     )
     if is_fast(node.attrs):
-        rounding = rounding + by_tf32(operands, multiplied, result)
-        bounds = [flipped(factor, bound) for factor, bound in zip(operands, bounds, strict=True)]
+        rounding = rounding + by_tf32(operands, multiplied, result, depth)
     return summed(rounding, _carried_by_factors(sizes, bounds, singles, multiplied, result.size), unsure)
 
 
@@ -93,45 +83,15 @@ def _carried_by_factors(
     alone = [None if b is None or single is None else np.minimum(finite(single), b) for b, single in pairs]
     others = [b if b is None or one is None else b - one for b, one in zip(known, alone, strict=True)]
     reached = [finite(size) if b is None else finite(size) + b for size, b in zip(sizes, known, strict=True)]
-    carried = _root_of_squares(reached, others, multiplied)
-    likely = _root_of_squares(reached, alone, multiplied)
+    carried = root_of_squares(reached, others, multiplied)
+    likely = root_of_squares(reached, alone, multiplied)
     if likely is None:
         return carried
     parts = [(number, one) for number, one in enumerate(alone) if one is not None]
-    most = summed(*(_beside(one, reached[1 - number], number, multiplied) for number, one in parts))
+    most = summed(*(beside(one, reached[1 - number], number, multiplied) for number, one in parts))
     assert most is not None
-    likely = likely * likely.dtype.type(_deviations(count))
+    likely = likely * likely.dtype.type(deviations(count))
     return np.minimum(most, likely) if carried is None else np.minimum(carried + most, np.hypot(carried, likely))
-
-
-def _deviations(count: int) -> float:
-    """Roots of sums of squared units that none of so many sums of single roundings is beyond, but for `_REFUSED`."""
-    return math.sqrt(math.log(2 * max(count, 1) / _REFUSED) / 2)
-
-
-def _beside(errors: Array, other: Array, number: int, multiplied: Multiplied) -> Array:
-    """The product of errors of a factor, of this number, and the other one."""
-    return multiplied(errors, other) if number == 0 else multiplied(other, errors)
-
-
-def _root_of_squares(factors: Sequence[Array], errors: Sequence[Bound], multiplied: Multiplied) -> Bound:
-    """The root of the sum of squares of errors times the other factor, without squares that leave the range."""
-    scale = max(_peak(error) for error in errors)
-    if not scale:
-        return None
-    squares: Bound = None
-    for number, error in enumerate(errors):
-        if error is not None:
-            other = factors[1 - number]
-            most = _peak(other) or 1.0
-            part = _beside(np.square(error / scale), np.square(other / most), number, multiplied)
-            squares = summed(squares, part * part.dtype.type(most) ** 2)
-    assert squares is not None
-    return np.sqrt(squares) * squares.dtype.type(scale)
-
-
-def _peak(values: Bound) -> float:
-    return 0.0 if values is None else float(np.max(values, initial=0.0))
 
 
 def _depth(node: Node, operands: Sequence[Array]) -> int:
