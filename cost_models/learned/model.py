@@ -25,8 +25,9 @@ TRAINED = Path(__file__).resolve().parents[1] / "trained"
 """Models that come with autofuse, by backend: `BACKEND.json` and `BACKEND.npz`."""
 DOUBT = 1.5
 """How much wider the spread is where the prices are not corrected."""
-_NOT_COMPARED = ("threads",)
-"""Fields of an identity that say nothing about the machine: kernels of any number of workers are learned from."""
+NOT_COMPARED = frozenset(("threads", "generator"))
+"""Fields of an identity that do not decide whether a correction applies: kernels of any number of workers are learned
+from, and a change of generated code that moves times is one of the analytical model, whose version is compared."""
 
 
 class LearnedModel:
@@ -88,7 +89,7 @@ def learned_model(base: CostModel, identity: Identity, folder: Path | None = Non
         return LearnedModel(base, None, f"no model was trained for backend {identity.backend}: prices are analytical")
     trained = load(path)
     _require_same_base(trained.card, base, str(path))
-    differences = [d for d in compare(trained.card.identity, identity) if d.field not in _NOT_COMPARED]
+    differences = [d for d in compare(trained.card.identity, identity) if d.field not in NOT_COMPARED]
     if differences:
         fields = ", ".join(difference.field for difference in differences)
         note = f"the learned model is of another machine or toolchain (different: {fields}): prices are analytical"

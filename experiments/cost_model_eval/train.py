@@ -19,7 +19,7 @@ from figures import figures
 from provenance import ROOT, commit
 from samples import Samples, samples_of, target_of
 
-from autofuse.cost_models.learned.model import learned_model
+from autofuse.cost_models.learned.model import NOT_COMPARED, learned_model
 from autofuse.cost_models.learned.trained import Card, Trained, save
 from autofuse.cost_models.learned.training import USUAL, Examples, Settings, train
 from autofuse.errors import AutofuseError, ModelError
@@ -32,7 +32,7 @@ def trained_on(samples: Samples, dataset: str, settings: Settings = USUAL, seed:
     Raises ModelError for records of two machines.
     """
     first = samples.seen[0].identity
-    others = {d.field for one in samples.seen for d in compare(first, one.identity)} - {"threads"}
+    others = {d.field for one in samples.seen for d in compare(first, one.identity)} - NOT_COMPARED
     if others:
         raise ModelError(f"the records are of several machines ({', '.join(sorted(others))} differ); train on one's")
     groups = samples.numbered("grouped")
