@@ -46,29 +46,8 @@ class Callee:
         """The module of the function for CPUs, as `jax.stages.Lowered`. The first use forgets the trace."""
         traced, self._traced = self._traced, None
         if traced is None:
-            traced = jax.jit(_named(self.function, self.planner.name), keep_unused=True).trace(*map(_like, self.inputs))
+            traced = jax.jit(_named(self.function, self.planner.name), keep_unused=True).trace(*map(like, self.inputs))
         return traced.lower(lowering_platforms=("cpu",))
-
-    def tangent(self, moving: Sequence[int], floating: Sequence[int]) -> Callee:
-        """From the inputs and tangents of the inputs `moving` to the tangents of the outputs `floating`."""
-        count = len(self.inputs)
-
-        def tangents(*given: Any) -> Sequence[Any]:
-            points = given[:count]
-
-            def moved(*those: Any) -> list[Any]:
-                results = self.function(*_merged(points, moving, those))
-                return [results[number] for number in floating]
-
-            return jax.jvp(moved, tuple(points[number] for number in moving), given[count:])[1]
-
-        return Callee(
-            tangents,
-            (*self.inputs, *(_strong(self.inputs[number]) for number in moving)),
-            [_strong(self.outputs[number]) for number in floating],
-            self.planner,
-            linear=frozenset(range(count, count + len(moving))),
-        )
 
     def transposed(self, unknown: Sequence[int], pulled: Sequence[int]) -> Callee:
         """From the inputs but `unknown`, and cotangents of the outputs `pulled`, to cotangents of the unknown ones.
@@ -80,16 +59,16 @@ class Callee:
         def cotangents(*given: Any) -> Sequence[Any]:
             def pushed(*those: Any) -> list[Any]:
                 places = [None] * len(self.inputs)
-                results = self.function(*_merged(_merged(places, known, given[: len(known)]), unknown, those))
+                results = self.function(*merged(merged(places, known, given[: len(known)]), unknown, those))
                 return [results[number] for number in pulled]
 
-            pull = jax.linear_transpose(pushed, *(_like(self.inputs[number]) for number in unknown))
+            pull = jax.linear_transpose(pushed, *(like(self.inputs[number]) for number in unknown))
             return pull(list(given[len(known) :]))
 
         return Callee(
             cotangents,
-            [*(self.inputs[number] for number in known), *(_strong(self.outputs[number]) for number in pulled)],
-            [_strong(self.inputs[number]) for number in unknown],
+            [*(self.inputs[number] for number in known), *(strong(self.outputs[number]) for number in pulled)],
+            [strong(self.inputs[number]) for number in unknown],
             self.planner,
             linear=frozenset(range(len(known), len(known) + len(pulled))),
         )
@@ -105,7 +84,7 @@ class Callee:
         )
 
 
-def _merged(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+def merged(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
     """The values, with others in some places."""
     merged = list(values)
     for place, other in zip(places, others, strict=True):
@@ -113,11 +92,13 @@ def _merged(values: Sequence[Any], places: Sequence[int], others: Sequence[Any])
     return merged
 
 
-def _strong(aval: ShapedArray) -> ShapedArray:
+def strong(aval: ShapedArray) -> ShapedArray:
+    """The type of tangents."""
     return ShapedArray(aval.shape, aval.dtype)
 
 
-def _like(aval: ShapedArray) -> jax.ShapeDtypeStruct:
+def like(aval: ShapedArray) -> jax.ShapeDtypeStruct:
+    """What stands for an array of a type where JAX traces."""
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 

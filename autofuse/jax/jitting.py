@@ -70,8 +70,9 @@ def jit(
     Python. Steps of a plan that the interpreter runs, which its kernels say, are the exception: they call Python.
 
     Works inside `jax.jit`, `scan` and other control flow, `vmap` (a plan of the batched function), `jvp` and `grad`
-    (the derivative is a plan of its own, which computes the forward part again). `jit(jax.value_and_grad(loss))` is one
-    plan, forward and backward fused. A function that is called by another one with a plan is a part of that plan.
+    (the derivative is a plan of its own, which is given results of products and reductions, and computes the rest of
+    the forward part again; all of it under `max_memory`). `jit(jax.value_and_grad(loss))` is one plan, forward and
+    backward fused. A function that is called by another one with a plan is a part of that plan.
 
     `static_argnums` to `compiler_options`: as for `jax.jit`. A donated array is reused for a result where the plan can
     write it there, and deleted. `store`, `on_miss`, `budget`, `policy`, `threads`, `rules`, `model`, `legality`,
@@ -115,7 +116,8 @@ def jit(
     )
 
     def decorated(function: Callable[..., Any]) -> JaxFunction:
-        return JaxFunction(function, Planner(_name(function), planned, on_unsupported), options)
+        planner = Planner(_name(function), planned, on_unsupported, hands_on=max_memory is None)
+        return JaxFunction(function, planner, options)
 
     return decorated if fn is None else decorated(fn)
 

@@ -31,9 +31,13 @@ Jit = Callable[[Callable[..., Any]], Any]
 class Planner:
     """Makes the plans of a function, of its batches and of its derivatives. Safe from several threads."""
 
-    def __init__(self, name: str, jit: Jit, on_unsupported: OnUnsupported) -> None:
-        """`name`: of the function. `on_unsupported`: what becomes of calls that no plan can compute."""
+    def __init__(self, name: str, jit: Jit, on_unsupported: OnUnsupported, *, hands_on: bool = True) -> None:
+        """`name`: of the function. `on_unsupported`: what becomes of calls that no plan can compute.
+
+        `hands_on`: whether a derivative is given what the function computed, which takes memory between the two.
+        """
         self.name, self.on_unsupported = name, on_unsupported
+        self.hands_on = hands_on
         self._jit = jit
         self._plans: KeptPlans[Plan] = KeptPlans()
         self._lock = threading.RLock()

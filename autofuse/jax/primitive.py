@@ -1,7 +1,7 @@
 """The operation of JAX that a plan is: its types, its derivatives, its batches, and how it is lowered.
 
 Transformations make other callees of a callee, which are planned as wholes: a batch is a plan of the batched function,
-and what `grad` asks for is a plan of the function's transpose, forward part included.
+and what `grad` asks for is a plan of the transpose of the function's linear part, which is given what was costly.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from autofuse.jax.callee import Callee
 from autofuse.jax.lowering import lowered, lowered_elsewhere
+from autofuse.jax.residuals import linearised
 
 call_p: Any = Primitive("autofuse_call")
 call_p.multiple_results = True
@@ -40,17 +41,23 @@ def _types(*_operands: Any, callee: Callee) -> Sequence[ShapedArray]:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, callee: Callee) -> tuple[list[Any], list[Any]]:
-    results = call(callee, primals)
     moving = [number for number, tangent in enumerate(tangents) if _moves(tangent)]
     floating = [
         number for number, output in enumerate(callee.outputs) if jax.numpy.issubdtype(output.dtype, np.inexact)
     ]
     changes = [ad.Zero(output.to_tangent_aval()) for output in callee.outputs]
-    if moving and floating:
-        tangent = callee.tangent(moving, floating)
-        found = call(tangent, [*primals, *(tangents[number] for number in moving)])
-        for number, change in zip(floating, found, strict=True):
-            changes[number] = change
+    if not (moving and floating):
+        return call(callee, primals), changes
+    at_point = linearised(callee, moving, floating)
+    if at_point.hands_on:
+        plain = at_point.plain
+        every = plain.outputs(primals, call(plain.callee(callee.planner), plain.operands(primals)))
+        results, residuals = every[: len(changes)], every[len(changes) :]
+    else:
+        results, residuals = call(callee, primals), at_point.residuals(primals)
+    found = call(at_point.pushed, [*residuals, *(tangents[number] for number in moving)])
+    for number, change in zip(floating, found, strict=True):
+        changes[number] = change
     return results, changes
 
 

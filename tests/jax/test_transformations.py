@@ -72,9 +72,22 @@ def test_a_batch_is_one_plan():
     assert "tensor<6x3x5xf32>" in next(line for line in text.splitlines() if "@autofuse_program" in line)
 
 
-def test_a_derivative_is_one_plan_and_what_it_does_not_need_is_not_computed():
-    text = jax.jit(jax.grad(lambda x: planned(W, x)[1])).lower(X).as_text()
+def test_a_derivative_is_one_plan_where_it_computes_again_what_it_needs():
+    bent = afj.jit(lambda w, x: (jnp.tanh(x * w[0, 0]).sum(), x @ w))
+    text = jax.jit(jax.grad(lambda x: bent(W, x)[0])).lower(X).as_text()
     assert calls_in(text) == 1
+
+
+@pytest.mark.parametrize(("limit", "backward"), [(None, 3), (1 << 30, 5)])
+def test_a_derivative_is_given_products_unless_memory_is_limited(limit, backward):
+    def loss(w, v, x):
+        return (jnp.tanh(jnp.sin(x @ w) @ v) ** 2).sum()
+
+    function = afj.jit(loss, max_memory=limit)
+    w, v, x = numbers(5, 8, 6), numbers(6, 6, 4), numbers(7, 9, 8)
+    close(jax.grad(function, (0, 1))(w, v, x), jax.grad(loss, (0, 1))(w, v, x), 1e-4)
+    products = [sum(node.op == "dot_general" for node in plan.graph.nodes) for plan in function.planner._plans]
+    assert sorted(products) == [2, backward]
 
 
 def test_a_loss_with_its_gradient_is_one_plan_that_holds_what_it_calls():
