@@ -9,6 +9,8 @@ import numpy as np
 
 from autofuse.frontend.axes import one_axis
 from autofuse.frontend.bounds import check_holds
+from autofuse.frontend.complexrules import is_complex
+from autofuse.frontend.complexsorting import sorted_complex
 from autofuse.frontend.dispatch import call, implements
 from autofuse.frontend.eager import numpys_own
 from autofuse.frontend.promotion import as_tracer
@@ -50,8 +52,11 @@ def _sort(arrays: Sequence[TracerArray], axis: Any, kind: Any, stable: Any) -> t
     """Sorted along `axis` by the first array."""
     dimension = one_axis(axis, arrays[0].ndim)
     keeps_order = bool(stable) or kind in ("stable", "mergesort")
+    keys, *others = (array.value for array in arrays)
+    if is_complex(arrays[0]):
+        return tuple(sorted_complex(keys, others, dimension, stable=keeps_order))
     return current().builder.emit_many(
-        "sort", [array.value for array in arrays], dimension=dimension, descending=False, stable=keeps_order
+        "sort", [keys, *others], dimension=dimension, descending=False, stable=keeps_order
     )
 
 

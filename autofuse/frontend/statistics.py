@@ -109,6 +109,8 @@ def quantile(
     """As `np.quantile`, linear method, for a `q` that is known while tracing."""
     del overwrite_input
     array = as_tracer(a)
+    if is_complex(array):
+        raise TypeError("a must be an array of real numbers")
     if method != "linear" or weights is not None or out is not None:
         raise ValueError("np.quantile and np.percentile are traced for method='linear', without weights and out")
     fractions = np.asarray(q, np.float64)

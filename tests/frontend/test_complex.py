@@ -57,6 +57,8 @@ PRODUCTS = """
 MOVES = """
     z.T[::-1]; z[:,1:3]; z[[0,2,1]]; np.concatenate([z,w]); np.pad(z,1); np.pad(z,1,constant_values=1j); np.roll(z,1,0)
     np.take_along_axis(z,np.argsort(x,1),1); np.zeros_like(z); np.full_like(z,2j); np.array([x[0,0],1j]); np.triu(z,1)
+    np.median(z); np.median(z,1); np.sort(z); np.sort(z,0); np.sort(z,None,kind="stable"); np.argsort(z)
+    np.argsort(z,0,stable=True)
     np.gradient(z,axis=0); np.interp(x[0],np.arange(8.),z[0]); np.linspace(z[0,0],z[1,1],5); np.diag(z[0])
 """
 LOOPS = """
@@ -104,16 +106,40 @@ def test_functions_give_what_numpy_gives(text: str, dtype: Any) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "np.sort(z)",
-        "np.argsort(z)",
         "z.argmax()",
-        "np.median(z)",
         "z*np.clongdouble(1j)",
     ],
 )
 def test_what_no_graph_has_is_left_to_numpy_by_name(text: str) -> None:
     with pytest.raises(NumpyOnlyError, match="complex"):
         trace(evaluated(text), Z, W, X)
+
+
+@pytest.mark.parametrize("size", [30, 700])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_sorts_put_nan_where_numpy_does(dtype: Any, size: int) -> None:
+    """Equal numbers keep their order; NaN in one part is behind numbers, in the real part behind the imaginary one."""
+    rng = np.random.default_rng(size)
+    part = np.array([-2.0, -1, -0.0, 0, 1, 3, np.inf, -np.inf, np.nan, -np.nan])
+    z = np.empty((3, size), dtype)
+    z.real, z.imag = rng.choice(part, z.shape), rng.choice(part, z.shape)
+
+    def ordered(z: Any) -> Any:
+        places = np.argsort(z, axis=-1, kind="stable")
+        return np.sort(z, axis=-1, kind="stable"), places, np.take_along_axis(z, places, -1)
+
+    expected = ordered(z)
+    for answers in (af.compile(ordered, z)(z), interpret(trace(ordered, z).graph, z)):
+        for answer, right in zip(answers, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(answer), right)
+
+
+def test_quantiles_of_complex_numbers_are_numpys_error() -> None:
+    for function in (np.quantile, np.percentile):
+        with pytest.raises(TypeError, match="real numbers"):
+            function(Z, 0.5)
+        with pytest.raises(TypeError, match="real numbers"):
+            trace(lambda z, function=function: function(z, 0.5), Z)
 
 
 def test_parts_are_views() -> None:

@@ -1,4 +1,7 @@
-"""Rules of `sort` and `top_k`: comparators by what they decide, several keys by stable sorts one after the other."""
+"""Rules of `sort` and `top_k`: comparators by what they decide, several keys by stable sorts one after the other.
+
+Complex numbers are sorted as their parts.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from autofuse.frontend.stablehlo.rules import Rule
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.substitution import replaced, substituted_node
+from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
 Array = NDArray[Any]
@@ -45,12 +50,42 @@ def _sort(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     arrays = operation.operands
     axis = operation.integer("dimension", arrays[0].type.rank - 1)
     kinds = [value.type.dtype for value in arrays for _ in range(2)]
-    keys = _keys_of(body_of(emitter, operation.regions[0], kinds), len(arrays))
+    held = [part for value in arrays for part in _parts(value, emitter)]
+    keys = _keys_of(_of_parts(body_of(emitter, operation.regions[0], kinds)), len(held))
     stable = operation.flag("is_stable", default=False) or len(keys) > 1
-    held = list(arrays)
     for key in reversed(keys):
         held = _sorted_by(key, held, axis % max(arrays[0].type.rank, 1), stable, emitter)
-    return held
+    parts = iter(held)
+    return [
+        emitter.emit("complex", next(parts), next(parts)) if value.type.dtype.is_complex else next(parts)
+        for value in arrays
+    ]
+
+
+def _parts(value: Value, emitter: Emitter) -> tuple[Value, ...]:
+    """The real and the imaginary part of complex numbers; anything else as it is."""
+    if not value.type.dtype.is_complex:
+        return (value,)
+    return emitter.emit("real", value), emitter.emit("imag", value)
+
+
+def _of_parts(body: Graph) -> Graph:
+    """A comparator whose complex arguments come as two. What reads one as a whole stays, and has none to read."""
+    inputs: list[Value] = []
+    parts: dict[Value, dict[str, Value]] = {}
+    for first, second in zip(body.inputs[::2], body.inputs[1::2], strict=True):
+        if not first.type.dtype.is_complex:
+            inputs += (first, second)
+            continue
+        for part in ("real", "imag"):
+            for value in (first, second):
+                own = Value(f"{value.name}.{part}", TensorType((), value.type.dtype.part))
+                parts.setdefault(value, {})[part] = own
+                inputs.append(own)
+    taken = [node for node in body.nodes if node.op in ("real", "imag") and node.inputs[0] in parts]
+    to = {node.output: parts[node.inputs[0]][node.op] for node in taken}
+    nodes = tuple(substituted_node(node, to) for node in body.nodes if node not in taken)
+    return Graph(body.name, tuple(inputs), nodes, replaced(body.outputs, to), body.captures)
 
 
 def _sorted_by(key: _Key, held: Sequence[Value], axis: int, stable: bool, emitter: Emitter) -> list[Value]:

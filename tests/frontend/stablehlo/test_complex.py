@@ -51,6 +51,48 @@ def test_functions(op, expected):
     assert_allclose(unary(f"stablehlo.{op} %a")(Z), expected(Z), rtol=2e-5, atol=1e-5)
 
 
+COMPARED = """
+    %ra = stablehlo.real %x : (tensor<complex<f32>>) -> tensor<f32>
+    %rb = stablehlo.real %y : (tensor<complex<f32>>) -> tensor<f32>
+    %ia = stablehlo.imag %x : (tensor<complex<f32>>) -> tensor<f32>
+    %ib = stablehlo.imag %y : (tensor<complex<f32>>) -> tensor<f32>
+    %first = stablehlo.compare LT, %ra, %rb : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %same = stablehlo.compare EQ, %ra, %rb : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %second = stablehlo.compare {direction}, %ia, %ib : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %ties = stablehlo.and %same, %second : tensor<i1>
+    %less = stablehlo.or %first, %ties : tensor<i1>
+"""
+
+
+@pytest.mark.parametrize(("direction", "turned"), [("LT", 1), ("GT", -1)])
+def test_sorts_by_parts(direction, turned):
+    """By the real part, then by the imaginary one; whole numbers go along."""
+    fn = function(
+        f"""%0 = "stablehlo.sort"(%a) <{{dimension = 1 : i64, is_stable = true}}> ({{
+            ^bb0(%x: tensor<complex<f32>>, %y: tensor<complex<f32>>):
+            {COMPARED.format(direction=direction)}
+            stablehlo.return %less : tensor<i1>
+            }}) : ({C}) -> {C}
+        return %0 : {C}"""
+    )
+    z = np.round(Z)
+    parts = z.real + 1j * turned * z.imag
+    assert_array_equal(fn(z), np.take_along_axis(z, np.argsort(parts, axis=1, stable=True), 1))
+
+
+def test_a_comparator_that_reads_whole_complex_numbers_is_refused():
+    fn = """%0 = "stablehlo.sort"(%a) <{dimension = 1 : i64, is_stable = true}> ({
+            ^bb0(%x: tensor<complex<f32>>, %y: tensor<complex<f32>>):
+            %p = stablehlo.abs %x : (tensor<complex<f32>>) -> tensor<f32>
+            %q = stablehlo.abs %y : (tensor<complex<f32>>) -> tensor<f32>
+            %less = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            stablehlo.return %less : tensor<i1>
+            }) : (CC) -> CC
+        return %0 : CC"""
+    with pytest.raises(TraceError, match="comparator that is no ascending or descending"):
+        function(fn.replace("CC", C))(Z)
+
+
 def test_parts_and_constants():
     real = "tensor<4x6xf32>"
     fn = function(
