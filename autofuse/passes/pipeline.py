@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import cycle, islice
 from typing import ClassVar, Literal, Protocol
 
+from autofuse.errors import GraphError
 from autofuse.ir.graph import Graph
 from autofuse.ir.verifier import verify
 from autofuse.passes.approximation import MarkApproximations
@@ -81,27 +82,34 @@ def clean(graph: Graph, numerics: Numerics = "strict", choices: Choices = DEFAUL
     `choices` other than the defaults are made on the graph that the defaults give. Complex inputs and outputs become
     real ones, their parts along a last axis (`autofuse.passes.complexparts`).
     """
-    graph = _settled(_in_reals(graph), passes_for(numerics))
+    after = _cleaned(graph, numerics, choices, _applied)
+    if after is not graph:
+        try:
+            verify(after)
+        except GraphError:  # which pass it was is found by verifying each, which takes longer than they do
+            _cleaned(graph, numerics, choices, _checked)
+            raise
+    return after
+
+
+_Apply = Callable[[Pass, Graph], Graph]
+"""Gives a graph after a pass."""
+
+
+def _cleaned(graph: Graph, numerics: Numerics, choices: Choices, apply: _Apply) -> Graph:
+    graph = _settled(split_complex(graph), passes_for(numerics), apply)
     if choices != DEFAULT:
-        graph = _settled(graph, passes_for(numerics, choices))
+        graph = _settled(graph, passes_for(numerics, choices), apply)
     if choices.unrolled != DEFAULT.unrolled:
-        graph = _settled(_checked(_unrolling(choices), graph), passes_for(numerics, choices))
+        graph = _settled(apply(_unrolling(choices), graph), passes_for(numerics, choices), apply)
     if choices.transposes == "stored":
-        graph = _checked(StoreTransposes(), graph)
+        graph = apply(StoreTransposes(), graph)
     if choices.kept != DEFAULT.kept:
-        graph = _checked(Recompute(choices.kept), graph)
+        graph = apply(Recompute(choices.kept), graph)
     if numerics == "fast":
-        graph = _checked(ContractProducts(), graph)
-        graph = _checked(MarkApproximations(), graph)
-    return _checked(MaterialiseOutputs(), graph)
-
-
-def _in_reals(graph: Graph) -> Graph:
-    """The graph without complex numbers, verified if it had any."""
-    split = split_complex(graph)
-    if split is not graph:
-        verify(split)
-    return split
+        graph = apply(ContractProducts(), graph)
+        graph = apply(MarkApproximations(), graph)
+    return apply(MaterialiseOutputs(), graph)
 
 
 def can_change(graph: Graph, choices: Choices) -> bool:
@@ -140,20 +148,28 @@ def _chosen_passes(choices: Choices) -> Sequence[Pass]:
     return [step for is_chosen, step in wanted if is_chosen]
 
 
-def _settled(graph: Graph, passes: Sequence[Pass]) -> Graph:
+def _settled(graph: Graph, passes: Sequence[Pass], apply: _Apply) -> Graph:
     """The graph after the passes, until none of them changes it."""
     idle = 0
     for step in islice(cycle(passes), _MOST_ROUNDS * len(passes)):
-        before, graph = graph, _checked(step, graph)
+        before, graph = graph, apply(step, graph)
         idle = idle + 1 if graph is before else 0
         if idle == len(passes):
             break
     return graph
 
 
+def _applied(step: Pass, graph: Graph) -> Graph:
+    """The graph after a pass."""
+    return step.apply(graph)
+
+
 def _checked(step: Pass, graph: Graph) -> Graph:
-    """The graph after a pass, verified if the pass changed it."""
+    """The graph after a pass. Raises GraphError, which names the pass, if what it made of the graph is none."""
     after = step.apply(graph)
     if after is not graph:
-        verify(after)
+        try:
+            verify(after)
+        except GraphError as error:
+            raise GraphError(f"after {step.name}: {error}") from error
     return after

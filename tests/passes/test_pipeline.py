@@ -6,6 +6,7 @@ import inspect
 import numpy as np
 import pytest
 
+from autofuse.errors import GraphError
 from autofuse.frontend.traced import trace
 from autofuse.ir.digest import digest
 from autofuse.ir.interpreter import interpret
@@ -13,6 +14,7 @@ from autofuse.ir.tree import flatten
 from autofuse.ir.verifier import verify
 from autofuse.measurement.workloads import load
 from autofuse.passes import pipeline
+from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.outputs import MaterialiseOutputs
 from autofuse.passes.pipeline import clean, passes_for
 from autofuse.testing.graphs import random_graph, random_inputs
@@ -49,6 +51,16 @@ def test_a_pass_keeps_inputs_types_and_the_graph_it_cannot_improve(step, seed):
         for _ in range(3):
             again, after = after, step.apply(after)
         assert after is again
+
+
+def test_a_pass_that_goes_wrong_is_named(monkeypatch):
+    def shortened(step, graph):
+        return dataclasses.replace(graph, nodes=graph.nodes[1:])
+
+    graph = clean(_graph(3))
+    monkeypatch.setattr(MergeCommon, "apply", shortened)
+    with pytest.raises(GraphError, match=f"after {MergeCommon.name}: "):
+        clean(graph)
 
 
 @pytest.mark.parametrize("seed", range(40))
