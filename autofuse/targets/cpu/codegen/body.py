@@ -18,6 +18,7 @@ from autofuse.lower.tile import (
     Next,
     Position,
     Reduce,
+    Repeat,
     Scan,
     Stage,
     Statement,
@@ -128,8 +129,8 @@ class Body:
                 accumulator = accumulators[statement.result]
                 assert not isinstance(accumulator, Carried)
                 accumulator.step(self.fn, group)
-            case Leave():
-                raise AssertionError("the loop of a stage writes where it is left")
+            case Leave() | Repeat():
+                raise AssertionError("the loops of a stage write where they end")
             case Carry():
                 group.values[statement.result] = accumulators[statement.result].lane_values(self.fn)
             case Next():
