@@ -4,12 +4,12 @@
 
 All that a loop makes of such an array on the way is a *version* of it: what an iteration gets, the result of each
 update, of a branch whose sides update it or leave it, of a loop in the body that does. Memory holds one version after
-the other, so they must follow one another, and each must be read before the next is made.
+the other, so they must follow one another, and each must be read before the next is made: `lower/statelowering.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from autofuse.fusion.nodeaxes import Taken, body_of, is_loop, loop_nodes, nested_loops, parts_of_state
@@ -37,6 +37,16 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """A node that reads elements of a version."""
+
+    version: Value
+    node: Node
+    loop: Node
+    """In whose body, or condition, it stands."""
+
+
+@dataclass(frozen=True, slots=True)
 class InMemory:
     """A part of a loop's state that stays in memory."""
 
@@ -47,6 +57,7 @@ class InMemory:
     """By value, the loop in whose body it is; of its last version, the loop that makes it."""
     updates: Sequence[Update]
     """In order."""
+    reads: Sequence[Read]
 
 
 def in_memory(loop: Node) -> Sequence[InMemory]:
@@ -63,16 +74,15 @@ def _parts(loop: Node) -> list[InMemory]:
     producers = {value: node for node in loop_nodes(loop) for value in node.outputs}
     if not any(node.op == _UPDATE for node in producers.values()):
         return []
-    leaves = {one for one in (loop, *nested_loops(loop)) if not any(map(is_loop, loop_nodes(one)))}
     found: list[InMemory] = []
     for part in range(parts_of_state(loop)):
         walk = _Walk(producers)
         if not (walk.loop(loop, part, ()) and walk.updates):
             continue
-        reads = any(node.op == _READ and node.inputs[0] in walk.versions for node in producers.values())
-        is_large = loop.outputs[part].type.size > MOST_HELD
-        if (reads or is_large) and _reads_follow(loop, walk.versions, leaves):
-            found.append(InMemory(part, walk.versions, walk.homes, walk.updates))
+        reads = _reads(loop, walk.versions)
+        is_asked = any(node.op == _READ and node.inputs[0] in walk.versions for node in producers.values())
+        if reads is not None and (is_asked or loop.outputs[part].type.size > MOST_HELD):
+            found.append(InMemory(part, walk.versions, walk.homes, walk.updates, reads))
     return found
 
 
@@ -166,22 +176,27 @@ def _followed(node: Node, value: Value) -> int | None:
     return number if is_loop(node) and number < parts_of_state(node) else None
 
 
-def _reads_follow(loop: Node, versions: Mapping[Value, int], leaves: Collection[Node]) -> bool:
-    """Whether versions are read where they are made, in loops without others inside, and handed on in one place."""
+def _reads(loop: Node, versions: Mapping[Value, int]) -> list[Read] | None:
+    """What reads versions; None where one is handed on in two places, or read by what asks whether to go on.
+
+    That is asked before each round: of a loop with others inside no position is at hand then.
+    """
+    found: list[Read] = []
     for one in (loop, *nested_loops(loop)):
-        is_leaf = one in leaves
+        is_leaf = not any(map(is_loop, loop_nodes(one)))
         for region in one.regions:
-            own = {v for v in region.inputs if v in versions}
-            for node in _around(region.nodes):
-                own.update(v for v in node.outputs if v in versions)
-            for node in _around(region.nodes):
-                for number, value in enumerate(node.inputs):
-                    if value in versions and not _hands_on(node, number, versions) and not (is_leaf and value in own):
-                        return False
-            outs = [n for n, value in enumerate(region.outputs) if value in versions]
-            if len(outs) > 1:
-                return False
-    return True
+            readers = [
+                node
+                for node in _around(region.nodes)
+                for number, value in enumerate(node.inputs)
+                if value in versions and not _hands_on(node, number, versions)
+            ]
+            if any(map(is_loop, readers)) or (readers and not is_leaf and region is not body_of(one)):
+                return None
+            if sum(value in versions for value in region.outputs) > 1:
+                return None
+            found += [Read(value, node, one) for node in readers for value in node.inputs if value in versions]
+    return found
 
 
 def _around(nodes: Sequence[Node]) -> Sequence[Node]:

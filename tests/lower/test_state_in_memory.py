@@ -61,8 +61,57 @@ def distances(a, b):
     return d
 
 
+def insertions(x):
+    a = x.copy()
+    for i in range(1, len(a)):
+        key, j = a[i], i - 1
+        while j >= 0 and a[j] > key:
+            a[j + 1] = a[j]
+            j = j - 1
+        a[j + 1] = key
+    return a
+
+
+def selections(x):
+    a = x.copy()
+    for i in range(len(a)):
+        m = i
+        for j in range(len(a)):
+            if j > i and a[j] < a[m]:
+                m = j
+        a[i], a[m] = a[m], a[i]
+    return a
+
+
+def coins(values):
+    fewest = np.zeros(70)
+    for i in range(1, 70):
+        least = 99.0
+        for j in range(len(values)):
+            if values[j] <= i:
+                least = min(least, fewest[i - values[j]] + 1)
+        fewest[i] = least
+    return fewest
+
+
+def unions(edges):
+    roots = np.arange(40)
+    for k in range(edges.shape[0]):
+        u, v = edges[k, 0], edges[k, 1]
+        while roots[u] != u:
+            u = roots[u]
+        while roots[v] != v:
+            v = roots[v]
+        roots[u] = v
+    return roots
+
+
 RNG = np.random.default_rng()
 PROGRAMS = {
+    insertions: (RNG.random(67),),
+    selections: (RNG.random(35),),
+    coins: (RNG.integers(1, 20, 17),),
+    unions: (RNG.integers(0, 40, (30, 2)),),
     bubbles: (RNG.random(81),),
     counts: (RNG.random(133),),
     edges: (RNG.random((20, 20)),),
