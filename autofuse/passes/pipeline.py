@@ -17,6 +17,7 @@ from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.complexparts import split_complex
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
 from autofuse.passes.distribution import DistributeLoops
+from autofuse.passes.groupedconvolutions import SplitGroups
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 from autofuse.passes.loops import SimplifyLoops
 from autofuse.passes.movement import SimplifyMovement
@@ -97,7 +98,7 @@ _Apply = Callable[[Pass, Graph], Graph]
 
 
 def _cleaned(graph: Graph, numerics: Numerics, choices: Choices, apply: _Apply) -> Graph:
-    graph = _settled(split_complex(graph), passes_for(numerics), apply)
+    graph = _settled(apply(SplitGroups(), split_complex(graph)), passes_for(numerics), apply)
     if choices != DEFAULT:
         graph = _settled(graph, passes_for(numerics, choices), apply)
     if choices.unrolled != DEFAULT.unrolled:

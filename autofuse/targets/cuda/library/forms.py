@@ -246,7 +246,7 @@ _NO_LIBRARY: Mapping[Role, str] = {
     Role.COUNTED_LOOP: "a loop, whose iterations are run one by one",
     Role.BRANCH: "a branch that is chosen only while it runs",
     Role.WINDOW: "a window too large for a kernel",
-    Role.CONVOLUTION: "a convolution in groups",
+    Role.CONVOLUTION: "a convolution in groups, with a large window",
     Role.SCATTER: "a scatter that is too large, or has something after it",
 }
 _RULES: Mapping[Role, Callable[[Node], _Made | str]] = {Role.SORT: _sort, Role.CALL: _called}
