@@ -18,12 +18,17 @@ from numpy.typing import NDArray
 
 from autofuse.frontend.forks import CannotRollError, Contents
 from autofuse.frontend.layouts import layout_of, without_data
-from autofuse.frontend.location import trace_error
+from autofuse.frontend.location import location_under_way, trace_error
 from autofuse.frontend.steps import Step
 from autofuse.frontend.tracecontext import Tracing, current
 from autofuse.ir import types
-from autofuse.ir.graph import Value
+from autofuse.ir.graph import Location, Value
 from autofuse.ir.types import TensorType
+
+_CHOSEN = (
+    "an array is written into that is the same as another one or not, as a condition or the length of a loop decides",
+    "give each its own memory: x = x.copy() before the condition or the loop",
+)
 
 
 class Known:
@@ -103,8 +108,13 @@ class Storage(Cell):
         """Arguments whose memory order decides this array's. They are taken to be in C order."""
         self.order_matters = False
         """Of an argument: whether the function does something else, in NumPy, when it is not in C order."""
+        self.possible: tuple[Storage, ...] = ()
+        """Arrays that NumPy may have in place of this copy, as data decide."""
         self._bonds: list[ref[Cell]] = []
         self._doubtful = False
+        self._others: list[tuple[Storage, int]] = []
+        """Arrays that may be this one, as data decide, and their versions while they had its elements."""
+        self._written_at: Location | None = None
 
     @property
     def type(self) -> TensorType:
@@ -122,7 +132,19 @@ class Storage(Cell):
                 "a traced array was used outside the function body that made it",
                 "return it from that function instead of keeping it in a global, an attribute or a closure",
             )
+        for other, version in self._others:
+            if other._version_now() != version:
+                raise trace_error(*_CHOSEN, at=other._written_at)
         return found
+
+    def _version_now(self) -> int:
+        """What `version` is; other than that, no region takes it for a read."""
+        tracing: Tracing | None = current()
+        while tracing is not None and tracing is not self.owner:
+            if tracing.fork is not None and self in tracing.fork.local:
+                return tracing.fork.local[self].version
+            tracing = tracing.parent
+        return self._own.version
 
     def _seen_from(self, tracing: Tracing | None) -> Contents | None:
         if tracing is self.owner:
@@ -174,28 +196,56 @@ class Storage(Cell):
         return held.value
 
     def write(self, new: Value) -> None:
-        tracing = current()
-        held = self._own
-        if self.owner is not tracing:
-            if tracing.fork is None:
-                raise trace_error(
-                    "a loop or branch body writes into an array of the enclosing function",
-                    "pass the array through the loop's state and return the changed one",
-                )
-            if self.twins:
-                raise CannotRollError("it writes into an array that may share its memory with a reshaped one")
-            if self._bonds:
-                self.need_order()
-            held = tracing.fork.to_write(self, lambda: self._seen_from(tracing.parent))
+        if any(other.is_input for other in self.possible):
+            raise trace_error(*_CHOSEN)
+        held = self._to_write()
         for twin in self.twins:
             twin._doubtful = True
+        if self._others:
+            self._written_at = location_under_way()
         if any(bond() is not None for bond in self._bonds):
             self.need_order()
         if held.value is not None:
-            tracing.rename(held.value, new)
+            current().rename(held.value, new)
         held.value = new
         held.known = None
         held.version += 1
+
+    def _to_write(self) -> Contents:
+        """What the region under way is about to write. Raises TraceError in one that may not."""
+        tracing = current()
+        if self.owner is tracing:
+            return self._own
+        if tracing.fork is None:
+            raise trace_error(
+                "a loop or branch body writes into an array of the enclosing function",
+                "pass the array through the loop's state and return the changed one",
+            )
+        if self.twins:
+            raise CannotRollError("it writes into an array that may share its memory with a reshaped one")
+        if self._bonds:
+            self.need_order()
+        if self._others:
+            self._require_unread(tracing)
+        return tracing.fork.to_write(self, lambda: self._seen_from(tracing.parent))
+
+    def may_be(self, others: Iterable[Storage]) -> None:
+        """Note that NumPy may have one of these arrays in place of this one, as data decide.
+
+        Once one of the two is written into, the other one must not be read.
+        """
+        found = tuple(dict.fromkeys(each for other in others for each in (other, *other.possible)))
+        self.possible += found
+        for other in found:
+            self._others.append((other, other._version_now()))
+            other._others.append((self, self._version_now()))
+
+    def _require_unread(self, tracing: Tracing | None) -> None:
+        """Raise CannotRollError in a loop's body that has read what this array may be: the next iteration differs."""
+        while tracing is not None and tracing is not self.owner:
+            if tracing.fork is not None and any(tracing.fork.repeats_reading(other) for other, _ in self._others):
+                raise CannotRollError("it writes into an array that may be another one, as data decide")
+            tracing = tracing.parent
 
     def bind(self, other: Cell) -> None:
         """Note a view that NumPy makes a copy, or a copy that it makes a view, if arguments are not in C order.

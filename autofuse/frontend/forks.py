@@ -91,6 +91,10 @@ class Fork:
         """The arrays that the region wrote."""
         return [storage for storage, held in self.local.items() if held.version > self._begun[storage]]
 
+    def repeats_reading(self, storage: Any) -> bool:
+        """Whether it is of a loop's body that has read an array, so that each iteration does."""
+        return self._carried is not None and (storage in self._seen or storage in self.local)
+
     def _begin(self, storage: Any, outside: Callable[[], Contents | None]) -> Contents:
         before = outside()
         version = 0 if before is None else before.version

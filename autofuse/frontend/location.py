@@ -41,6 +41,11 @@ def location_of(frame: FrameType | None) -> Location | None:
     return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, frame.f_lasti)
 
 
+def location_under_way() -> Location | None:
+    """The line that the traced function has reached."""
+    return location_of(user_frame())
+
+
 def assigned_name(frame: FrameType | None) -> str | None:
     """The variable that the call under way in `frame` is assigned to, if it is assigned directly."""
     return None if frame is None else _assignments(frame.f_code).get(frame.f_lasti)
@@ -86,12 +91,15 @@ def withdrawn() -> Generator[None]:
         raise
 
 
-def trace_error(problem: str, instead: str = "", kind: type[TraceError] = TraceError) -> TraceError:
+def trace_error(
+    problem: str, instead: str = "", kind: type[TraceError] = TraceError, at: Location | None = None
+) -> TraceError:
     """A TraceError that names the user's line, the problem, and what to write instead.
 
+    The line is the one under way, if it is not another one (`at`).
     It ends the trace even if the traced function catches it: what it does then is not what it does under NumPy.
     """
-    error = kind(_message(problem, instead))
+    error = kind(_message(problem, instead, at or location_under_way()))
     errors: list[TraceError] | None = getattr(_OPEN, "errors", None)
     if errors is not None:
         errors.append(error)
@@ -107,7 +115,9 @@ _AS_NUMPY: dict[type[Exception], type[TraceError]] = {
 
 def numpys_error(kind: type[Exception], problem: str) -> TraceError:
     """An error that NumPy raises too, as an exception of its kind: a traced function may catch it."""
-    return next(error for base, error in _AS_NUMPY.items() if issubclass(kind, base))(_message(problem, ""))
+    return next(error for base, error in _AS_NUMPY.items() if issubclass(kind, base))(
+        _message(problem, "", location_under_way())
+    )
 
 
 def source_of(location: Location | None) -> str:
@@ -118,9 +128,19 @@ def source_of(location: Location | None) -> str:
     return f"{location}, {line}"[:_SOURCE_LENGTH] if line else f"{location}"[:_SOURCE_LENGTH]
 
 
-def _message(problem: str, instead: str) -> str:
-    frame = user_frame()
-    location = location_of(frame)
+def raised_in(error: BaseException) -> Location | None:
+    """The user's innermost line that an exception came through."""
+    found: Location | None = None
+    at = error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        if not code.co_filename.startswith(_INSIDE):
+            found = Location(code.co_filename, at.tb_lineno, code.co_name, at.tb_lasti)
+        at = at.tb_next
+    return found
+
+
+def _message(problem: str, instead: str, location: Location | None) -> str:
     lines = [f"{location}: {problem}" if location else problem]
     if location is not None:
         source = linecache.getline(location.file, location.line).strip()

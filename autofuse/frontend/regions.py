@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.bounds import joined, none_yet
+from autofuse.frontend.cells import Storage
 from autofuse.frontend.forks import Fork
 from autofuse.frontend.keyuse import check_carried
 from autofuse.frontend.location import trace_error
@@ -53,7 +54,11 @@ class Region:
 
     def owns(self, array: TracerArray) -> bool:
         """Whether an array was made in the region."""
-        return array.cell.storage.owner is self._tracing
+        return self.has(array.cell.storage)
+
+    def has(self, storage: Storage) -> bool:
+        """Whether an array's memory was made in the region."""
+        return storage.owner is self._tracing
 
     def made(self, value: Value) -> bool:
         """Whether a value was computed in the region."""

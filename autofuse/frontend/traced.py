@@ -13,7 +13,7 @@ from autofuse.frontend import generators, implementations, proxy
 from autofuse.frontend.bounds import joined
 from autofuse.frontend.cells import Storage, of_array
 from autofuse.frontend.forks import CannotRollError
-from autofuse.frontend.location import refusals, trace_error
+from autofuse.frontend.location import raised_in, refusals, trace_error
 from autofuse.frontend.methods import Method, Reader
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
@@ -166,7 +166,8 @@ def _run(fn: Callable[..., Any], parameters: tuple[str, ...], arguments: list[An
         except TraceError:
             raise
         except CannotRollError as error:
-            raise trace_error(f"this cannot be traced: {error.reason}", "pass the number as a Python int") from error
+            instead = "leave out int(), so that NumPy computes; or pass the number as a Python int"
+            raise trace_error(f"this cannot be traced: {error.reason}", instead, at=raised_in(error)) from error
         except Exception as error:
             # the function, or NumPy (`a[0] = traced`), raised an error of its own because of one that it caught
             if refused:

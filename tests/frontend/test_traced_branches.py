@@ -123,3 +123,93 @@ def test_an_array_that_is_one_of_two_must_not_be_written() -> None:
 
     with pytest.raises(TraceError, match="one of two arrays"):
         trace(chosen, np.ones(3), np.ones(3))
+
+
+def one_side(x, z):
+    y = x if x[0] > 0 else z
+    x[1] = 7.0
+    return y
+
+
+def side_of_a_side(x, z):
+    if x[0] > 0:
+        y = x if x[1] > 0 else z * 2
+    else:
+        y = z * 3
+    x[1] = 7.0
+    return y
+
+
+def returned_by_one(x, z):
+    def large(a):
+        if a[0] > 0:
+            return a
+        return a * 2
+
+    y = large(x)
+    x += 1
+    return y
+
+
+def no_iteration(x, z):
+    v = x
+    while v.sum() > 1:
+        v = v * 0.5
+    x[0] = 7.0
+    return v + z
+
+
+def written_behind(x, z):
+    v = x
+    while v.sum() > 1:
+        v = v * 0.5
+    v[0] = 7.0
+    return v
+
+
+def one_iteration(x, z):
+    v, w = x * 1, z
+    while v.sum() > 1:
+        w, v = v, v * 0.5
+    w += 1
+    return v
+
+
+@pytest.mark.parametrize(
+    "program",
+    [one_side, side_of_a_side, returned_by_one, no_iteration, written_behind, one_iteration],
+)
+def test_arrays_that_data_may_make_one_are_not_written_and_read(program) -> None:
+    with pytest.raises(TraceError, match=r"same as another one or not.*\n.*\n.*x = x.copy\(\)") as caught:
+        trace(program, np.ones(4), np.ones(4))
+    assert caught.match(r"test_traced_branches\.py:\d+ in " + program.__name__)
+
+
+def own_memory(x, z):
+    v, kept, y = x, x.copy() if x[0] > 0 else z * 2, z
+    while v.sum() > 1:
+        y, v = v * 2, v * 0.5
+    w = v.copy()
+    x += kept + w
+    for i in range(20):
+        y = y * 0.5 if y[0] > 1 else y + 1
+        z[0] = i
+    y[1] = 9.0
+    kept += 1
+    w[0] = 1.0
+    return kept, w, x.sum()
+
+
+def chosen_in_a_loop(x, z):
+    y = z
+    for i in range(20):
+        z = z + y
+        x[0] = i
+        y = x if x[1] > 0 else z
+    return y
+
+
+@pytest.mark.parametrize("program", [own_memory, chosen_in_a_loop])
+def test_arrays_are_written_where_none_of_those_is_read(program) -> None:
+    for values in (RNG.random(6), -RNG.random(6)):
+        agree(program, values, RNG.random(6), unrolled=False)

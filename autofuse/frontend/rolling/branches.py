@@ -232,13 +232,11 @@ def _bound(value: Value, a: Any, b: Any, python: type | None, regions: tuple[Reg
         ends = (min(lows), max(highs)) if known else (None, None)
         return Number({Atom(value, *ends, growth=larger(a, b)): 1})
     result = fresh(value, is_scalar=not _is_array(a))
-    own = (
-        all(region.owns(side) and side.cell is side.cell.storage for region, side in zip(regions, (a, b), strict=True))
-        if _is_array(a)
-        else True
-    )
-    if not own:
-        result.cell.storage.make_read_only(_JOINED)
+    for region, side in zip(regions, (a, b), strict=True) if _is_array(a) else ():
+        others = side.cell.storage.possible if region.owns(side) else (side.cell.storage,)
+        result.cell.storage.may_be(others)
+        if others or side.cell is not side.cell.storage:
+            result.cell.storage.make_read_only(_JOINED)
     return result
 
 

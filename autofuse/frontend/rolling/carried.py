@@ -145,7 +145,9 @@ class CarriedArray:
             raise CannotRollError(f"{self.name} is a view of an array from before", first=True)
         if not region.owns(end):
             raise KeepError(self.name)
-        if self.content.cell.storage in fork.changed():
+        before = self.content.cell.storage
+        changed = fork.changed()
+        if any(one in changed for one in (before, *before.possible, *storage.possible)):
             raise CannotRollError(f"{self.name} shares the memory of an array that the loop writes", first=True)
         if end.cell.layout.strides != self.stand_in.cell.layout.strides:
             raise CannotRollError(f"the memory order of {self.name} changes", first=True)
@@ -253,6 +255,29 @@ def left_as(array: TracerArray, end: TracerArray) -> TracerArray:
     if end.cell.read_only:
         array.cell.storage.make_read_only(end.cell.read_only)
     return with_memory_of(array, end)
+
+
+def kind_of(value: Any) -> Any:
+    """What a value is: a Python number of a type, or an array of a type."""
+    if isinstance(value, Number):
+        return value.python
+    return (value.cell.type, value.is_scalar) if isinstance(value, TracerArray) else type(value)
+
+
+def content_value(content: Any) -> Value:
+    """A number or an array as a value."""
+    kind = kind_of(content)
+    return value_of(content, np.dtype(kind) if isinstance(kind, type) else kind[0].dtype.numpy)
+
+
+def left_by(end: Any, value: Value) -> Any:
+    """What a variable is bound to behind a loop, whose last iteration left it bound to `end`."""
+    if isinstance(end, bool):
+        return fresh(value)
+    if isinstance(end, Number) or not isinstance(end, TracerArray):
+        whole = end.python is int if isinstance(end, Number) else type(end) is int
+        return Number({Atom(value, None, None): 1}) if whole else floating(value)
+    return left_as(fresh(value, is_scalar=end.is_scalar), end)
 
 
 def zeros(type_: TensorType) -> Value:

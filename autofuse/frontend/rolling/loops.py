@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autofuse.frontend.cells import Storage
 from autofuse.frontend.forks import CannotRollError, Fork, WrittenLateError
 from autofuse.frontend.promotion import as_tracer, convert, value_of
 from autofuse.frontend.regions import Region
@@ -25,15 +26,17 @@ from autofuse.frontend.rolling.carried import (
     Kept,
     StepError,
     Variable,
+    content_value,
+    kind_of,
     last_value,
-    left_as,
+    left_by,
     nothing,
     zeros,
 )
 from autofuse.frontend.rolling.emission import emit, emit_while
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
 from autofuse.frontend.rolling.items import Items
-from autofuse.frontend.rolling.numbers import Atom, Number, floating
+from autofuse.frontend.rolling.numbers import Atom, Number
 from autofuse.frontend.rolling.returns import is_returned
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -144,6 +147,7 @@ class _Attempt:
         self._after: dict[str, Callable[[], Any]] = {}
         self._bound: dict[int, Any] = {}
         self._shared: dict[Any, Any] = {}
+        self._may_be_empty = True
 
     def run(self, items: Items, first: int, count: Any, ends: tuple[bool, bool]) -> int:
         """As `roll`."""
@@ -151,6 +155,7 @@ class _Attempt:
         if period > 1 and not isinstance(count, int):
             raise CannotRollError("arrays change their names in a loop of unknown length")
         trips = count // period if isinstance(count, int) else count
+        self._may_be_empty = not isinstance(count, int)
         if isinstance(count, int):
             self.fork.lists = private_lists(self._frame, self._found.appended)
         high = trips.high if isinstance(trips, Number) else trips
@@ -306,12 +311,34 @@ class _Attempt:
         carry.done = results.append
         self._carries.append(carry)
 
+        others = self._others(name)
+
         def bound() -> Any:
             if id(end) not in self._bound:
-                self._bound[id(end)] = _like(end, results[0])
+                self._bound[id(end)] = left = left_by(end, results[0])
+                left.cell.storage.may_be(others)
             return self._bound[id(end)]
 
         self._after[name] = bound
+
+    def _others(self, name: str) -> list[Storage]:
+        """The arrays from before the loop that a variable may be bound to behind it."""
+        carried = {n: v for n, v in self._begun.items() if isinstance(v, CarriedArray) and not v.content.is_scalar}
+        names = {variable.stand_in.cell.storage: n for n, variable in carried.items()}
+        found: dict[Storage, None] = {}
+        reached = [name]
+        for one in reached:
+            end = self._ends[one]
+            if not isinstance(end, TracerArray) or end.is_scalar:
+                continue
+            if one in carried and (self._may_be_empty or end is carried[one].stand_in):
+                found[carried[one].content.cell.storage] = None
+            for storage in (end.cell.storage, *end.cell.storage.possible):
+                if storage in names:
+                    reached += [names[storage]] if names[storage] not in reached else []
+                elif not self._region.has(storage):
+                    found[storage] = None
+        return list(found)
 
     def _bind_last(self, name: str, end: Any, before: Any, counter: Atom | None, trips: Any) -> None:
         """A variable that iterations bind before they read it; what the last one left may be read behind the loop."""
@@ -349,37 +376,14 @@ class _Attempt:
         parts = [end, before]
         if not all(isinstance(part, TracerArray) or type(part) in (bool, int, float) for part in parts):
             raise CannotRollError(f"it returns a {type(end).__name__} that may be another one before")
-        kinds = {_python_kind(part) for part in parts}
+        kinds = {kind_of(part) for part in parts}
         if len(kinds) > 1:
             raise CannotRollError("it returns other kinds of numbers or arrays than before")
         with self._region.entered():
-            left = _value(end)
+            left = content_value(end)
         given = self._region.input(left.type)
-        first = (lambda: zeros(left.type)) if before is end else (lambda: _value(before))
+        first = (lambda: zeros(left.type)) if before is end else (lambda: content_value(before))
         self._carry(name, Carry(first, given, left, nothing), end)
-
-
-def _python_kind(value: Any) -> Any:
-    """What a value is: a Python number of a type, or an array of a type."""
-    if isinstance(value, Number):
-        return value.python
-    return (value.cell.type, value.is_scalar) if isinstance(value, TracerArray) else type(value)
-
-
-def _value(content: Any) -> Value:
-    """A number or an array as a value."""
-    kind = _python_kind(content)
-    return value_of(content, np.dtype(kind) if isinstance(kind, type) else kind[0].dtype.numpy)
-
-
-def _like(end: Any, value: Value) -> Any:
-    """What a variable is bound to behind a loop, whose last iteration left it bound to `end`."""
-    if isinstance(end, bool):
-        return fresh(value)
-    if isinstance(end, Number) or not isinstance(end, TracerArray):
-        whole = end.python is int if isinstance(end, Number) else type(end) is int
-        return Number({Atom(value, None, None): 1}) if whole else floating(value)
-    return left_as(fresh(value, is_scalar=end.is_scalar), end)
 
 
 def _is_number(value: Any, python: type) -> bool:

@@ -232,6 +232,23 @@ def test_a_reader_that_crashes_is_an_error(signal, monkeypatch):
         af.from_stablehlo(bytecode())
 
 
+@pytest.mark.parametrize(
+    ("child", "words"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGXCPU)", "no end in 1 s of processor time"),
+        ("import time; time.sleep(60)", "not read in 1 s; either this machine has other work"),
+    ],
+)
+def test_a_reader_that_does_not_return_is_an_error(child, words, monkeypatch):
+    from autofuse.frontend.stablehlo import trial
+
+    monkeypatch.setattr(trial, "_DEADLINE_S", 0.5)
+    monkeypatch.setattr(trial, "_PATIENCE", 1)
+    monkeypatch.setattr(trial, "_CHILD", child)
+    with pytest.raises(ParseError, match=words):
+        af.from_stablehlo(bytecode())
+
+
 def test_jaxlib_that_is_missing_is_an_error(monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
