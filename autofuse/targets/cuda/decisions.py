@@ -43,8 +43,9 @@ def _in_rows(shape: KernelShape) -> bool:
 TILE: Decision[str] = Decision(
     "tile",
     "auto",
-    Options(("auto", "128x128", "128x64", "64x128", "64x64", "32x128", "32x64", "16x128", "16x64")),
-    "rows and columns of a product that a block computes at a time; auto goes by the product's shape",
+    Options(("auto", "128x256", "128x128", "128x64", "64x128", "64x64", "32x128", "32x64", "16x128", "16x64")),
+    "rows and columns of a product that a block computes at a time, of ordinary units at most 128 columns; auto goes by"
+    " the product's shape",
 )
 STAGES: Decision[int] = Decision(
     "stages", 3, Range(2, 5), "tiles of each 16-bit operand in shared memory: one is multiplied, the others come in"
@@ -78,7 +79,7 @@ def _split(shape: KernelShape) -> tuple[int, ...]:
     return (0, 1, 4, 8, 32, 128, 512) if shape.reduces and not shape.in_row_blocks else ()
 
 
-_TILES = ("128x128", "128x64", "64x64", "32x128", "32x64")
+_TILES = ("128x256", "128x128", "128x64", "64x64", "32x128", "32x64")
 
 CUDA_DECISIONS = Decisions(
     (

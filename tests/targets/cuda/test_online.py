@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from autofuse.lower.tile import Space, TileProgram
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.report.tileprint import print_program
-from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.codegen import CudaKernel, generate, sweepshapes
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
@@ -248,8 +248,12 @@ def case_of(name: str) -> str:
 
 @pytest.mark.parametrize("name", parametrised((*CASES, *SIZED, *SPLITS, *OLD)))
 def test_answers_are_right(name: str) -> None:
-    kernel = kernel_of(name)
     fn, args = CASES[case_of(name)]
+    check_answers(name, module(is_exhaustive(name)), kernel_of(name), fn, *args)
+
+
+def check_answers(name: str, compiled: SimtModule, kernel: CudaKernel, fn: Callable[..., Any], *args: Any) -> None:
+    """Those of a kernel, in both orders of threads."""
     graph = af.trace(fn, *args)
     wanted, bounds = af.interpret(graph, *args), bounds_of(graph, args)
     given = dict(zip((value.name for value in graph.inputs), args, strict=True))
@@ -258,14 +262,40 @@ def test_answers_are_right(name: str) -> None:
     answers: list[list[bytes]] = []
     for order in ("forward", "reverse"):
         found = [np.full(b.type.shape, 99, b.type.dtype.numpy) for b in outputs]
-        module(is_exhaustive(name)).run(
-            kernel, {**inputs, **{b.name: f for b, f in zip(outputs, found, strict=True)}}, order=order
-        )
+        compiled.run(kernel, {**inputs, **{b.name: f for b, f in zip(outputs, found, strict=True)}}, order=order)
         for answer, expected, bound in zip(found, wanted, bounds, strict=True):
             check(name, answer, expected, bound)
             assert (np.isnan(answer) == np.isnan(expected)).all()
         answers.append([answer.tobytes() for answer in found])
     assert answers[0] == answers[1]
+
+
+TALL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "tall": (in_f32, heads(1, 150, 70, 128, np.float16)),
+    "tall_causal": (causal_finite, heads(1, 130, 130, 16, np.float16)),
+    "tall_turned": (turned, tuple(normal(*s, dtype=np.float16) for s in ((1, 128, 64), (1, 64, 40), (1, 40, 64)))),
+}
+
+
+@pytest.fixture(scope="module")
+def tall() -> Iterator[tuple[SimtModule, dict[str, CudaKernel]]]:
+    """Kernels that are made as where there are many blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweepshapes, "_MANY_BLOCKS", 1)
+        schedule = cuda_schedule(online="128x32")
+        programs = {name: program_of(fn, *args, schedule=schedule) for name, (fn, args) in TALL.items()}
+        kernels = {name: generate(program, "sm_90") for name, program in programs.items()}
+        yield SimtModule(list(kernels.values()), races=True), kernels
+
+
+@pytest.mark.parametrize("name", TALL)
+def test_warps_have_32_rows_where_there_are_many_blocks(
+    name: str, tall: tuple[SimtModule, dict[str, CudaKernel]]
+) -> None:
+    (fn, args), (compiled, kernels) = TALL[name], tall
+    assert [launch.block for launch in kernels[name].launches] == [(128, 1, 1)]
+    assert "const int down = warp / 1 * 32;" in kernels[name].source
+    check_answers(name, compiled, kernels[name], fn, *args)
 
 
 @pytest.mark.parametrize("name", parametrised((*CASES, *SPLITS)))

@@ -107,7 +107,16 @@ SCHEDULES = {
     "two_stages": cuda_schedule(stages=2, tile="32x64"),
     "four_stages": cuda_schedule(stages=4, tile="64x128"),
     "large": cuda_schedule(tile="128x128"),
+    "wide": cuda_schedule(tile="128x256"),
 }
+WIDE = {
+    "wide_odd": (plain, (random(131, 150), random(150, 270))),
+    "wide_turned": (lambda a, b: a.T @ b.T, (random(200, 136), random(264, 200))),
+    "wide_layer": (layer, (random(130, 136), random(136, 512), random(512))),
+    "wide_rounded": (rounded, (random(128, 192), random(192, 256))),
+    "wide_batch": (plain, (random(2, 128, 64), random(2, 64, 256))),
+}
+CASES |= WIDE
 KERNELS = {name: whole(fn, *args) for name, (fn, args) in CASES.items()}
 KERNELS |= {
     f"{name}_{which}": whole(*(lambda fn, args: (fn, *args))(*CASES[name]), schedule=schedule)
@@ -125,6 +134,7 @@ GROUPED = {
 }
 CASES |= GROUPED
 KERNELS |= {name: whole(fn, *args, schedule=cuda_schedule(tile="16x64")) for name, (fn, args) in GROUPED.items()}
+KERNELS |= {name: whole(fn, *args, schedule=SCHEDULES["wide"]) for name, (fn, args) in WIDE.items()}
 KERNELS |= {f"{name}_old": whole(CASES[name][0], *CASES[name][1], arch="sm_75") for name in ("layer", "f32_left")}
 
 
@@ -183,11 +193,17 @@ def test_a_product_of_few_rows_is_cut_into_columns_whatever_comes_before_it(name
     assert KERNELS[name].launches[0].grid[0] == blocks
 
 
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_tiles_are_multiplied_by_warps_of_64_rows_and_columns(name: str) -> None:
+    assert "float sum[4][8][4];" in KERNELS[name].source
+    assert "float sum[4][8][4];" not in whole(*(lambda fn, args: (fn, *args))(*WIDE[name]), arch="sm_75").source
+
+
 @pytest.mark.parametrize("fn", [plain, rounded])
 def test_large_products_ask_for_16_bytes_and_share_no_banks(fn: Callable[..., Any]) -> None:
     kernel = whole(fn, np.zeros((4096, 64), BF16), np.zeros((64, 4096), BF16))
     (found,) = count(kernel, most_blocks=1)
-    assert (found.blocks, found.wide, found.repeated) == (1024, 1.0, 1.0)
+    assert (found.blocks, found.wide, found.repeated) == (512, 1.0, 1.0)
     assert found.conflicted <= 1.05 or fn is rounded
 
 

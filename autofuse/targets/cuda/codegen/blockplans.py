@@ -17,10 +17,10 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Store
 from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockorder import rows_together
-from autofuse.targets.cuda.codegen.blockproducts import dot_bytes, dot_shape, tile_of
+from autofuse.targets.cuda.codegen.blockproducts import dot_bytes, dot_shape, tile_of, wide_columns
 from autofuse.targets.cuda.codegen.hiddentiles import visible_share
 from autofuse.targets.cuda.codegen.places import SharedArena
-from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, COLUMNS, DOT_THREADS, ROWS, SIDE, TileShape
+from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, COLUMNS, DOT_THREADS, ROWS, SIDE, WIDEST, TileShape
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_bytes, swept_scratch, swept_shape, swept_steps
 from autofuse.targets.cuda.decisions import THREADS
 
@@ -96,8 +96,11 @@ def _plan_lone(
     """A dot that is all there is: its result is cut into tiles, both ways."""
     extent = dot.rows if phase.row_block is None else phase.row_block.symbol.extent
     others = math.prod(symbol.extent for symbol in phase.grid) // max(1, 1 if phase.row_block is None else extent)
-    high, wide = tile_of(dot, buffers, arena.arch, schedule, extent, others, COLUMNS)
+    widths = (*wide_columns(dot, buffers, arena.arch), *COLUMNS)
+    high, wide = tile_of(dot, buffers, arena.arch, schedule, extent, others, widths)
     shape = dot_shape(dot, buffers, arena.arch, schedule, min(high, extent), wide, deep=True)
+    if dot_bytes(dot, buffers, shape) > arena.capacity:
+        shape = dot_shape(dot, buffers, arena.arch, schedule, min(high, extent), wide)
     row_tiles, columns = -(-extent // shape.rows), Symbol(COLUMN_TILE, -(-dot.columns // shape.columns))
     row_block = Symbol("panel" if phase.row_block is not None else "row_tile", row_tiles)
     grid = tuple(symbol for symbol in phase.grid if phase.row_block is None or symbol != phase.row_block.symbol)
@@ -154,9 +157,12 @@ def _rows(
     phase: Phase, buffers: Mapping[str, Buffer], dots: Sequence[Dot], schedule: Schedule, arena: SharedArena
 ) -> tuple[int, list[TileShape]]:
     """Rows of a block, as many as fit, and the shapes of its dots."""
+    cut = any(symbol.name == COLUMN_TILE for symbol in phase.grid)
 
     def shapes_of(rows: int, *, deep: bool = False) -> list[TileShape]:
-        return [dot_shape(dot, buffers, arena.arch, schedule, rows, deep=deep) for dot in dots]
+        return [
+            dot_shape(dot, buffers, arena.arch, schedule, rows, dot.columns if cut else None, deep=deep) for dot in dots
+        ]
 
     if phase.row_block is None:
         return max(dot.rows for dot in dots), [dot_shape(dot, buffers, arena.arch, schedule, dot.rows) for dot in dots]
@@ -182,7 +188,9 @@ def _rows(
             f"bytes); a block on {arena.arch} has {arena.capacity} bytes: split the kernel at {worst}"
         )
     deep = shapes_of(rows, deep=True)
-    return rows, deep if needed(rows, deep) <= max(_DEEP_BYTES, needed(rows)) else shapes_of(rows)
+    wide = any(shape.columns == WIDEST for shape in deep)  # one such block has all registers
+    most = arena.capacity if wide else max(_DEEP_BYTES, needed(rows))
+    return rows, deep if needed(rows, deep) <= most else shapes_of(rows)
 
 
 def scratch_of(phase: Phase, buffers: Mapping[str, Buffer]) -> list[Buffer]:

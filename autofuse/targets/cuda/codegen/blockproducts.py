@@ -26,8 +26,18 @@ from autofuse.targets.cuda.codegen.operandtiles import OperandTile
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.products import Product
-from autofuse.targets.cuda.codegen.producttiles import ROWS, TileShape, best_tile, shape_of, tile_element, units_of
+from autofuse.targets.cuda.codegen.producttiles import (
+    COLUMNS,
+    ROWS,
+    WIDEST,
+    TileShape,
+    best_tile,
+    shape_of,
+    tile_element,
+    units_of,
+)
 from autofuse.targets.cuda.codegen.tensorproducts import SETS, TensorProduct
+from autofuse.targets.cuda.gpus import shared_bytes_per_block
 
 
 def dot_shape(
@@ -42,10 +52,12 @@ def dot_shape(
 ) -> TileShape:
     """The shape of a dot's tiles in a block that does `rows` of its rows at a time, and of its columns `columns`.
 
-    `deep`: whether a block has memory to spare for tiles.
+    `columns`: of the tile that is a block's; None for a block that does all columns, some at a time. `deep`: whether a
+    block has memory to spare for tiles.
     """
     left, right = (_dtype(matrix.buffer, buffers) for matrix in (dot.lhs, dot.rhs))
-    return shape_of(dot, left, right, arch, schedule, (rows, columns or dot.columns), deep=deep)
+    most = rows, min(dot.columns, COLUMNS[0]) if columns is None else columns
+    return shape_of(dot, left, right, arch, schedule, most, deep=deep)
 
 
 def _dtype(name: str, buffers: Mapping[str, Buffer]) -> DType:
@@ -56,6 +68,14 @@ def dot_bytes(dot: Dot, buffers: Mapping[str, Buffer], shape: TileShape) -> int:
     """Shared memory of a dot's tiles."""
     out = buffers[dot.out.buffer]
     return -(-shape.nbytes(None if out.space is Space.SCRATCH else out.type.dtype) // 16) * 16
+
+
+def wide_columns(dot: Dot, buffers: Mapping[str, Buffer], arch: str) -> tuple[int, ...]:
+    """Columns of the widest tiles, if a dot may have such: its result has space in shared memory, on its way out."""
+    left, right = (_dtype(matrix.buffer, buffers) for matrix in (dot.lhs, dot.rhs))
+    shape = TileShape("matrix", ROWS[0], WIDEST, 0, 0, left)
+    fits = shape.nbytes(_dtype(dot.out.buffer, buffers)) <= shared_bytes_per_block(arch)
+    return (WIDEST,) if fits and units_of(dot, left, right, arch) == "matrix" else ()
 
 
 def tile_of(

@@ -26,6 +26,8 @@ CHUNK_BYTES = 16
 ROWS = (128, 64, 32, 16)
 """Rows of a tile of the result."""
 COLUMNS = (128, 64)
+WIDEST = 256
+"""Columns of the widest tile of matrix units, which has all rows: a thread has 128 sums."""
 BUSY = 128
 """Blocks that a GPU with many multiprocessors works on at a time; code does not depend on how many there are."""
 _MATRIX_RATE, _PLAIN_RATE = 1024.0, 128.0
@@ -35,8 +37,8 @@ _LOAD_RATE = 64.0
 """Bytes that a multiprocessor gets from the L2 in a clock."""
 _HIDDEN = 0.75
 """Share of the shorter of loading and multiplying that the longer one hides."""
-_LINE_BYTES = 64
-"""Matrix units: of a row or column of a tile, along the depth; two of their instructions."""
+_LINE_BYTES, _DEEP_LINE_BYTES = 64, 128
+"""Matrix units: of a row or column of a tile, along the depth; two or four of their instructions."""
 _INSTRUCTION_BYTES = 32
 """Matrix units: of a row or column, that one instruction takes."""
 _WAIT_CLOCKS = 1000.0
@@ -92,6 +94,8 @@ class TileShape:
     """What the operands' tiles hold."""
     is_split_by_rows: bool = False
     """Matrix units: whether a warp has all columns of its rows."""
+    warp_rows: int = 16
+    """Of such a warp."""
 
     @property
     def instruction_depth(self) -> int:
@@ -102,7 +106,7 @@ class TileShape:
     def warps(self) -> tuple[int, int]:
         """Matrix units: the warps along the rows and the columns, so that what each loads is least."""
         if self.is_split_by_rows:
-            return self.rows // 16, 1
+            return self.rows // self.warp_rows, 1
         sizes = [(r, c) for r in (1, 2, 4, 8) for c in (1, 2, 4, 8) if r * c <= WARPS]
         fits = [(r, c) for r, c in sizes if self.rows % (16 * r) == 0 and self.columns % (16 * c) == 0]
         return max(fits, key=lambda size: (size[0] * size[1], -self.rows // size[0] - self.columns // size[1]))
@@ -172,18 +176,29 @@ def shape_of(
 ) -> TileShape:
     """The shape for a dot of which a block has at most `most` rows and columns at a time.
 
-    `deep`: whether ordinary units may have more tiles come in than the one after the next.
+    `deep`: whether ordinary units may have more tiles come in than the one after the next, and matrix units longer
+    lines of wide ones.
     """
     units, element = units_of(dot, left, right, arch), tile_element(dot, left, right, arch)
-    depth = _LINE_BYTES // element.itemsize if units == "matrix" else max(8, 64 // element.itemsize)
     rows = max(SIDE, min(ROWS[0], 1 << max(0, most[0] - 1).bit_length()))
-    columns = COLUMNS[0] if most[1] > COLUMNS[1] else COLUMNS[1]
+    columns = padded_columns(most[1], units)
+    if units == "matrix":
+        line = _DEEP_LINE_BYTES if deep and columns == WIDEST else _LINE_BYTES
+        depth = line // element.itemsize
+    else:
+        depth = max(8, 64 // element.itemsize)
     if units == "plain":
         words = element.itemsize // 4
         while rows * columns * words // DOT_THREADS > _MOST_SUMS:
             rows, columns = (rows, columns // 2) if columns > COLUMNS[1] else (rows // 2, columns)
     stages = schedule[STAGES] if units == "matrix" else _plain_stages(rows, columns, depth) if deep else 2
     return TileShape(units, rows, columns, depth, stages, element)
+
+
+def padded_columns(wide: int, units: Units) -> int:
+    """Columns of the tile for so many; if they are more than any tile has, of one of several tiles."""
+    sizes = (*reversed(COLUMNS), WIDEST) if units == "matrix" else tuple(reversed(COLUMNS))
+    return next((size for size in sizes if size >= wide), COLUMNS[0])
 
 
 def _plain_stages(rows: int, columns: int, depth: int) -> int:
@@ -198,7 +213,7 @@ def step_clocks(high: int, wide: int) -> float:
     Each warp reads what two of the 16 threads along the rows and all 16 along the columns multiply.
     """
     rows = max(SIDE, min(ROWS[0], 1 << max(0, high - 1).bit_length()))
-    columns = COLUMNS[0] if wide > COLUMNS[1] else COLUMNS[1]
+    columns = max(padded_columns(wide, "plain"), wide)
     tiles = -(-high // rows)
     read = WARPS * (max(1, rows // COLUMNS[1]) + columns // 32)
     return tiles * max(rows * columns / _PLAIN_RATE, float(read))
@@ -227,14 +242,16 @@ def best_tile(
     def cost(size: tuple[int, int]) -> float:
         high, wide = size
         blocks = others * math.ceil(rows / high) * math.ceil(columns / wide)
-        padded = COLUMNS[0] if wide > COLUMNS[1] else COLUMNS[1]
+        padded = padded_columns(wide, units)
         multiplied = high * padded / (2 * _MATRIX_RATE / itemsize if units == "matrix" else _PLAIN_RATE)
         loaded = (high + padded) * itemsize / _LOAD_RATE
         return math.ceil(blocks / BUSY) * (max(multiplied, loaded) + (1 - _HIDDEN) * min(multiplied, loaded))
 
     def fits(size: tuple[int, int]) -> bool:
-        padded = COLUMNS[0] if size[1] > COLUMNS[1] else COLUMNS[1]
-        return units == "matrix" or size[0] * padded * itemsize // (4 * DOT_THREADS) <= _MOST_SUMS
+        padded = padded_columns(size[1], units)
+        if units == "matrix":
+            return padded <= COLUMNS[0] or size[0] == ROWS[0]
+        return size[0] * padded * itemsize // (4 * DOT_THREADS) <= _MOST_SUMS
 
     heights = list(dict.fromkeys(min(high, most_rows) for high in ROWS))
     return min(filter(fits, ((high, wide) for high in heights for wide in widths)), key=cost)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
@@ -261,7 +261,8 @@ class SweepWriter:
                     out.line(f"{register_type(dtype)} {self._names[name]}{fragment.shape};")
                     self._walked[store.buffer] = self._single(fragment, store.buffer, name)
         if self.shape.units == "matrix":
-            out.line(f"unsigned int {self._names['packed']}[{self.tile // self.shape.product.instruction_depth}][4];")
+            steps = self.tile // self.shape.product.instruction_depth
+            out.line(f"unsigned int {self._names['packed']}[{self.shape.row_fragments}][{steps}][4];")
         else:
             self._second.declare_sums()
 
@@ -301,17 +302,18 @@ class SweepWriter:
         out, prelude = self.code.out, self.code.prelude
         weights, packed = self._names["weights"], self._names["packed"]
         product = self.shape.product
-        out.line("#pragma unroll")
-        with out.braces(f"for (int k = 0; k < {self.tile // product.instruction_depth}; ++k)"):
-            out.line("#pragma unroll")
-            with out.braces("for (int n = 0; n < 4; ++n)"):
-                if self.shape.interleaved:
-                    rounded = f"{prelude.use('round_tf32')}({weights}[0][k][n % 2 * 2 + n / 2])"
-                    out.line(f"{packed}[k][n] = __float_as_uint({rounded});")
-                    return
-                pair = (f"{weights}[0][k * 2 + n / 2][n % 2 * 2 + {next_}]" for next_ in range(2))
-                values = ", ".join(scalars.to_memory(prelude, value, product.element) for value in pair)
-                out.line(f"{packed}[k][n] = {prelude.use('paired')}({values});")
+        with ExitStack() as stack:
+            extents = self.shape.row_fragments, self.tile // product.instruction_depth, 4
+            for name, extent in zip("mkn", extents, strict=True):
+                out.line("#pragma unroll")
+                stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {extent}; ++{name})"))
+            if self.shape.interleaved:
+                rounded = f"{prelude.use('round_tf32')}({weights}[m][k][n % 2 * 2 + n / 2])"
+                out.line(f"{packed}[m][k][n] = __float_as_uint({rounded});")
+                return
+            pair = (f"{weights}[m][k * 2 + n / 2][n % 2 * 2 + {next_}]" for next_ in range(2))
+            values = ", ".join(scalars.to_memory(prelude, value, product.element) for value in pair)
+            out.line(f"{packed}[m][k][n] = {prelude.use('paired')}({values});")
 
     def _publish(self, fragment: Fragment) -> None:
         """Weights into shared memory, where ordinary multiply-adds read them: several neighbours at a time."""

@@ -5,11 +5,13 @@
     a tile of that one's right operand   comes in while the first product is made
     weights                              ordinary multiply-adds read them from here; matrix units have them in registers
 
-Scores, sums and the second product are in registers. With matrix units a warp has 16 rows and all that is in them.
+Scores, sums and the second product are in registers. With matrix units a warp has 16 rows and all that is in them. It
+has 32 where there are registers for them and many blocks: right operands are read from shared memory half as often.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from autofuse.ir import dtypes
@@ -19,6 +21,7 @@ from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import SPLIT, Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Store
 from autofuse.targets.cuda.codegen.access import words
+from autofuse.targets.cuda.codegen.hiddentiles import PART
 from autofuse.targets.cuda.codegen.producttiles import (
     BUSY,
     CHUNK_BYTES,
@@ -44,6 +47,12 @@ _MOST_WORDS = 160
 """Registers of a thread for scores, sums and what is read beside them; with more, ptxas spills."""
 _MOST_HALF_WORDS = 160
 """The same of matrix units for 16 bits, without what is read: at most 255 registers in all."""
+_WARP_ROWS = (16, 32)
+"""Rows of a warp of matrix units."""
+_MOST_TALL_WORDS = 160
+"""Registers of a thread for scores and sums of 32 rows; with 192, ptxas spills."""
+_MANY_BLOCKS = 2 * BUSY
+"""Blocks of four such warps, of which a multiprocessor holds two."""
 _SWIZZLED = 8
 """Chunks of a line that are swizzled together."""
 _PLAIN_RATE, _HALF_RATE, _TF32_RATE = 64.0, 640.0, 240.0
@@ -105,7 +114,12 @@ class SweepShape:
     @property
     def workers(self) -> int:
         """Threads that multiply."""
-        return 32 * (self.scores.rows // 16) if self.units == "matrix" else DOT_THREADS
+        return 32 * self.scores.warps[0] if self.units == "matrix" else DOT_THREADS
+
+    @property
+    def row_fragments(self) -> int:
+        """Matrix units: of a warp, one below the other."""
+        return self.scores.warp_rows // _WARP_ROWS[0]
 
     @property
     def left_bytes(self) -> int:
@@ -136,11 +150,11 @@ class SweepShape:
 
 
 def sweep_shape(
-    scores: Dot, product: Dot, buffers: Mapping[str, Buffer], arch: str, rows: int, tile: int
+    scores: Dot, product: Dot, buffers: Mapping[str, Buffer], arch: str, rows: int, tile: int, blocks: int
 ) -> SweepShape:
     """The shape for a sweep by blocks of `rows` rows, with tiles of `tile` elements of the axis.
 
-    Matrix units do both products, or neither.
+    Matrix units do both products, or neither. `blocks`: if each takes the whole axis.
     """
     dots = scores, product
     pairs = [(buffers[dot.lhs.buffer].type.dtype, buffers[dot.rhs.buffer].type.dtype) for dot in dots]
@@ -153,11 +167,16 @@ def sweep_shape(
     high = -(-max(rows, 1) // SIDE) * SIDE
     if scores.lhs.column_stride != 1:  # rows are along lines, whose chunks are swizzled
         high = 1 << (high - 1).bit_length()
-    shapes = [TileShape(units, high, tile, 0, 1, element, is_split_by_rows=True) for element in elements]
     depth, columns = (
         _padded(width, element.itemsize)
         for width, element in zip((scores.depth, product.columns), elements, strict=True)
     )
+    tall = units == "matrix" and high == ROWS[0] and blocks >= _MANY_BLOCKS and tile + columns <= _MOST_TALL_WORDS
+    tall = tall and all(element.bits < dtypes.F32.bits for element in elements)
+    shapes = [
+        TileShape(units, high, tile, 0, 1, element, is_split_by_rows=True, warp_rows=_WARP_ROWS[tall])
+        for element in elements
+    ]
     return SweepShape(
         replace(shapes[0], depth=depth),
         replace(shapes[1], columns=max(columns, COLUMNS[1]) if units == "plain" else columns, depth=tile),
@@ -196,7 +215,9 @@ def swept_shape(phase: Phase, buffers: Mapping[str, Buffer], arch: str) -> Sweep
     assert phase.sweep is not None
     assert phase.row_block is not None
     scores, _, product, _ = swept_steps(phase)
-    return sweep_shape(scores, product, buffers, arch, phase.row_block.size, phase.sweep.tile)
+    own, rows = phase.row_block.symbol, phase.row_block.size
+    others = math.prod(symbol.extent for symbol in phase.grid if symbol != own and symbol.name != PART)
+    return sweep_shape(scores, product, buffers, arch, rows, phase.sweep.tile, others * -(-own.extent // rows))
 
 
 def swept_bytes(phase: Phase, shape: SweepShape, buffers: Mapping[str, Buffer]) -> int:
@@ -238,7 +259,11 @@ def choose_sweep(
     if asked != "auto":
         rows, tile = map(int, asked.split("x"))
         sizes = [SweepSize(rows, tile)]
-    shapes = {size: sweep_shape(scores, product, buffers, arch, min(size.rows, extent), size.tile) for size in sizes}
+    shapes: dict[SweepSize, SweepShape] = {}
+    for size in sizes:
+        rows = min(size.rows, extent)
+        blocks = others * -(-extent // rows)
+        shapes[size] = sweep_shape(scores, product, buffers, arch, rows, size.tile, blocks)
     fitting = [
         (replace(size, chunk=chunk), shape)
         for size, shape in shapes.items()
@@ -300,7 +325,8 @@ def _clocks(size: SweepSize, shape: SweepShape, scores: Dot, extent: int, others
         read = WARPS * (max(1.0, high / COLUMNS[1]) + size.tile / 32) * shape.scores.depth
         read += WARPS * (max(1.0, high / COLUMNS[1]) + widths[1] / 32) * size.tile
         multiplied = max(multiplied, read)
-    weighed = high * size.tile * _WEIGHT_CLOCKS
+    held = shape.row_fragments if shape.units == "matrix" else 1  # others multiply while one weighs
+    weighed, started = high * size.tile * _WEIGHT_CLOCKS / held, _TILE_CLOCKS / held
     blocks = others * -(-extent // min(size.rows, extent)) * parts
     combined = (
         0.0
@@ -309,5 +335,5 @@ def _clocks(size: SweepSize, shape: SweepShape, scores: Dot, extent: int, others
     )
     together, alone = multiplied + weighed, (multiplied + weighed) * max(1.0, _SCHEDULERS / (shape.workers / 32))
     # one product is made while the other's tile comes in, by one block or by several beside each other
-    each = max(-(-blocks // BUSY) * (together + _TILE_CLOCKS), alone + _TILE_CLOCKS, _WAIT_CLOCKS)
+    each = max(-(-blocks // BUSY) * (together + started), alone + _TILE_CLOCKS, _WAIT_CLOCKS)
     return (tiles * each + combined) * (1.0 if parts == 1 else _DOUBT)

@@ -59,15 +59,15 @@ class TensorProduct(Product):
 
     def fragment(self) -> Fragment:
         """The elements that a thread has of the result."""
-        count = self.left.shape.columns // 4
+        count, (fragments, _) = self.left.shape.columns // 4, self._fragments
         of_eight = "n % 2 * 4 + lane % 4" if self.reordered else "lane % 4 * 2 + n % 2"
         return Fragment(
-            rows=2,
+            rows=2 * fragments,
             columns=count,
             row="down + m * 8 + lane / 4",
             column=f"n / 2 * 8 + {of_eight}",
-            element="{}[0][n / 2][m * 2 + n % 2]",
-            shape=f"[1][{count // 2}][4]",
+            element="{}[m / 2][n / 2][m % 2 * 2 + n % 2]",
+            shape=f"[{fragments}][{count // 2}][4]",
             lanes=4,
         )
 
@@ -134,7 +134,7 @@ class TensorProduct(Product):
                 left = "" if self.packed else f"from_left[{rows}][4], "
                 out.line(f"unsigned int {left}from_right[{columns // 2}][4];")
                 self._load_both("")
-                self._multiply(f"{self.packed}[k / {deep}]" if self.packed else "from_left[m]", "from_right")
+                self._multiply(f"{self.packed}[m][k / {deep}]" if self.packed else "from_left[m]", "from_right")
 
     def _multiply(self, left: str, right: str) -> None:
         """C: `left` is a fragment of rows m, `right` all fragments of columns."""

@@ -6,7 +6,7 @@ Without tiles a block would keep whole rows of a product on chip, and have few o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autofuse.ir import index
 from autofuse.ir.types import TensorType
@@ -15,7 +15,7 @@ from autofuse.lower.columntiles import Columns, cut_columns, find_columns
 from autofuse.lower.rewrite import rewritten, rewritten_dot
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space, Store
-from autofuse.targets.cuda.codegen.blockproducts import tile_of
+from autofuse.targets.cuda.codegen.blockproducts import tile_of, wide_columns
 from autofuse.targets.cuda.codegen.producttiles import BUSY, COLUMNS, ROWS, SIDE, step_clocks
 from autofuse.targets.cuda.gpus import shared_bytes_per_block
 
@@ -37,11 +37,12 @@ def with_product_tiles(
     columns = None if phase.sweep is not None else find_columns(phase, buffers)
     if columns is None or phase.row_block is None or len(phase.steps) < 2:
         return phase, buffers
-    widths = _widths(columns)
+    dot = next(step for step in phase.steps if isinstance(step, Dot))
+    alone = not columns.prologue and columns.dots == len(columns.narrowed) == 1
+    widths = _widths(columns, (*(wide_columns(dot, buffers, arch) if alone else ()), *COLUMNS))
     kept = any(buffers[name].space is Space.SCRATCH for name in columns.narrowed)
     if not widths or not (kept or columns.prologue):
         return phase, buffers
-    dot = next(step for step in phase.steps if isinstance(step, Dot))
     extent = phase.row_block.symbol.extent
     others = math.prod(symbol.extent for symbol in phase.grid) // max(extent, 1)
     most = max(SIDE, _most_rows(phase, buffers, columns, arch)) if columns.prologue else ROWS[0]
@@ -80,12 +81,12 @@ def _most_rows(phase: Phase, buffers: Mapping[str, Buffer], columns: Columns, ar
     return 1 << max(rows.bit_length() - 1, 0)
 
 
-def _widths(columns: Columns) -> tuple[int, ...]:
-    """Of tiles that divide the columns and suit vectors, the widest that one tile of a dot covers, and half of it."""
+def _widths(columns: Columns, tiles: Sequence[int]) -> tuple[int, ...]:
+    """Of tiles that divide the columns and suit vectors, the widest that each of these tiles of a dot covers."""
     if not columns.extent:
         return ()
     found: list[int] = []
-    for most in COLUMNS:
+    for most in tiles:
         widths = range(most, _LEAST_WIDTH - 1, -_WIDTH_STEP)
         width = next((width for width in widths if columns.extent % width == 0), None)
         if width is not None and width not in found:

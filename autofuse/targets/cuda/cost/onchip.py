@@ -16,11 +16,14 @@ from autofuse.targets.cuda.codegen.rowgroups import Group, longest_loop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch
 from autofuse.targets.cuda.codegen.sharedinputs import SharedInput, shared_inputs
 from autofuse.targets.cuda.codegen.sweepshapes import swept_bytes, swept_scratch
+from autofuse.targets.cuda.codegen.tensorproducts import SETS
 from autofuse.targets.cuda.codegen.threads import REGISTER_WORDS
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 
-_PRODUCT_REGISTERS = 40
-"""Of a thread that multiplies, beside its sums: fragments of the operands and addresses."""
+_PRODUCT_REGISTERS, _MATRIX_REGISTERS = 40, 16
+"""Of a thread that multiplies, beside its sums: operands and addresses. Matrix units have fragments beside them."""
+_FRAGMENT_ROWS, _FRAGMENT_WORDS = 16, 4
+"""Rows or columns of a fragment, and registers of a thread for it."""
 _WORD = 4
 
 
@@ -92,7 +95,9 @@ def _of_rows(planned: Planned, group: Group) -> OnChip:
 
 def product_registers(dot: Dot, shape: TileShape) -> float:
     """Of a thread that multiplies: ordinary sums of a long depth are added up in blocks, and so are there twice."""
-    twice = shape.units == "plain" and sum_block(dot.depth) < dot.depth
-    return _PRODUCT_REGISTERS + shape.rows * shape.columns * words(compute_dtype(dot)) / DOT_THREADS * (
-        2 if twice else 1
-    )
+    sums = shape.rows * shape.columns * words(compute_dtype(dot)) / DOT_THREADS
+    if shape.units == "matrix":
+        down, across = shape.warps
+        beside = shape.rows / down + shape.columns / across
+        return _MATRIX_REGISTERS + SETS * _FRAGMENT_WORDS * beside / _FRAGMENT_ROWS + sums
+    return _PRODUCT_REGISTERS + sums * (2 if sum_block(dot.depth) < dot.depth else 1)
