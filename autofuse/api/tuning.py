@@ -60,21 +60,21 @@ def tune(
     not measured again, so an interrupted run resumes. `inputs`: an .npz file with the arguments' values (`arg0`,
     `arg1`, ... or the parameter names) where values matter; specs get seeded random data otherwise. `policy`:
     "measured" searches everything; any other policy's partition is kept and only its schedules are tuned. `rules`,
-    `model`, `legality`, `max_memory`, `numerics`, `device`: as for `compile`; a
-    device must be here to be measured. `variants`: as for `compile`, but "auto", under
-    "measured" without rules and legality, tunes the graphs that the model finds cheapest too, with half of the budget,
-    and times their plans against the usual graph's; pricing them takes up to a quarter of a budget in seconds, as
-    finding the usual graph's kernels does. `on_unsupported`, `check_bounds`, `roll`: as for `compile`; what runs
-    through NumPy as a whole is not tuned. `cold`: kernels find their operands in memory, in place of caches, and plans
-    their arguments, as in a program that has used much else since it made them; measurements of the two ways are kept
-    apart. `cluster`: where kernels are measured in place of this machine: a `distributed.Client` of Dask, a scheduler's
-    address, or how many workers to start here, each with a device of its own. Each worker holds its device for this
-    call alone; all must be of one kind, that of `device` or of this machine. Workers that are lost, or unfit, are named
-    in a WorkerLeftOutWarning and left out; the same records give the same plan with and without. In the end the
-    function itself runs too, and a plan that is slower is a
-    SlowerThanNumpyWarning and has a note. Ctrl-C returns the best plan so far, with a note that says so. Raises as
-    `compile` does, and MeasureError where kernels cannot be measured or their times not be kept (a full disk, say): the
-    best plan so far, if there is one, is the attribute `best` of an error that ends the tuning, whichever it is.
+    `model`, `legality`, `max_memory`, `numerics`, `device`: as for `compile`; a device must be here to be measured.
+    `variants`: as for `compile`, but under "measured" the model decides whether short loops are written out before
+    anything is measured, and "auto", without rules and legality, tunes the graphs that the model finds cheapest too,
+    with half of the budget, and times their plans against the usual graph's; pricing them takes up to a quarter of a
+    budget in seconds, as finding the usual graph's kernels does. `on_unsupported`, `check_bounds`, `roll`: as for
+    `compile`; what runs through NumPy as a whole is not tuned. `cold`: kernels find their operands in memory, in place
+    of caches, and plans their arguments, as in a program that has used much else since it made them; measurements of
+    the two ways are kept apart. `cluster`: where kernels are measured in place of this machine: a `distributed.Client`
+    of Dask, a scheduler's address, or how many workers to start here, each with a device of its own. Each worker holds
+    its device for this call alone; all must be of one kind, that of `device` or of this machine. Workers that are lost,
+    or unfit, are named in a WorkerLeftOutWarning and left out; the same records give the same plan with and without. In
+    the end the function itself runs too, and a plan that is slower is a SlowerThanNumpyWarning and has a note. Ctrl-C
+    returns the best plan so far, with a note that says so. Raises as `compile` does, and MeasureError where kernels
+    cannot be measured or their times not be kept (a full disk, say): the best plan so far, if there is one, is the
+    attribute `best` of an error that ends the tuning, whichever it is.
     """
     start = monotonic()
     from autofuse.api.tunedplans import tuned_plan
