@@ -10,6 +10,9 @@ None is better in general, so none is a rule; each has programs that it pays for
   product of all steps goes through memory.
 - `depths=apart` (`concatenate([x, h]) @ w` as `x @ w[:k] + h @ w[k:]`, a convolution as a sum of shifted products): no
   row of the concatenation is packed, and a part that does not change can be computed elsewhere. Short depths cost more.
+- `convolutions=products` (a convolution as a product of its patches, channels last, whatever layout the program has):
+  long vectors where channels are first, and what lies between convolutions is channels last too. Patches that several
+  kernels would pack go through memory.
 - `concatenations=parts` (a reduction of a concatenation as those of its parts): loops without masks, parts in kernels
   of their own. What the parts share with other readers of the concatenation may be computed twice.
 - `transposes=stored`: what several kernels read across memory lines is transposed once. Costs a pass over memory.
@@ -60,6 +63,8 @@ class Choices:
     """Iterations of loops of stencils that become one; or all of any loop that is no kernel and short."""
     kept: Literal["all", "products", "1", "2", "4", "8"] = "all"
     """Values that are read again far behind."""
+    convolutions: Literal["direct", "products"] = "direct"
+    """Convolutions without groups."""
 
     @property
     def label(self) -> str:
@@ -84,6 +89,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "loops": ("whole", "distributed"),
     "unrolled": ("1", "2", "4", "8", "all"),
     "kept": ("all", "products", "1", "2", "4", "8"),
+    "convolutions": ("direct", "products"),
 }
 """The values of each choice, the default first."""
 _SAVING = "kept"

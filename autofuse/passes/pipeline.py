@@ -16,8 +16,8 @@ from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.complexparts import split_complex
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
+from autofuse.passes.convolutions import MultiplyPatches, SplitGroups
 from autofuse.passes.distribution import DistributeLoops
-from autofuse.passes.groupedconvolutions import SplitGroups
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 from autofuse.passes.loops import SimplifyLoops
 from autofuse.passes.movement import SimplifyMovement
@@ -140,6 +140,7 @@ def _chosen_passes(choices: Choices) -> Sequence[Pass]:
     wanted: Sequence[tuple[bool, Pass]] = (
         (choices.tables == "large", FoldConstants(LARGE_BYTES)),
         (choices.depths == "apart", SplitDepths()),
+        (choices.convolutions == "products", MultiplyPatches()),
         (choices.concatenations == "parts", SplitConcatenations()),
         (choices.loops == "distributed", DistributeLoops()),
         (choices.steps == "joined", JoinSteps()),

@@ -18,6 +18,7 @@ from autofuse.ir.verifier import verify
 from autofuse.measurement.workloads import load
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices, savings
 from autofuse.passes.constant_folding import FoldConstants
+from autofuse.passes.convolutions import MultiplyPatches
 from autofuse.passes.distribution import DistributeLoops
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 from autofuse.passes.parts import SplitConcatenations
@@ -29,11 +30,11 @@ from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.rareops import ALL_FAMILIES
 
 ALONE = alternatives()
-ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed", "4", "products")
+ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed", "4", "products", "products")
 PAIRS = [one.joined_with(other) for one, other in combinations(ALONE, 2)]
 CHOSEN = (
     *(SplitDepths(), SplitColumns(), SplitConcatenations(), JoinSteps(), JoinColumns()),
-    *(DistributeLoops(), StoreTransposes()),
+    *(DistributeLoops(), StoreTransposes(), MultiplyPatches()),
 )
 WORDS = [choices.label for choices in ALONE]
 

@@ -1,4 +1,4 @@
-"""Convolutions in groups, in operations that kernels are made of.
+"""Convolutions in groups, and others by choice, in operations that kernels are made of.
 
 A group reads some input features and makes some output features. Each element under the window is a strided slice of
 the padded operand, and with these slices the groups are
@@ -48,9 +48,24 @@ class SplitGroups:
         return rewrite(graph, lambda: {"convolution": (split_groups,)}) if _has_groups(graph) else graph
 
 
-def _has_groups(graph: Graph) -> bool:
-    return any(_groups(node.attrs) > 1 for node in graph.nodes if role_of(node) is Role.CONVOLUTION) or any(
-        _has_groups(region) for node in graph.nodes for region in node.regions
+@dataclass(frozen=True, slots=True)
+class MultiplyPatches:
+    """Writes convolutions without groups as products of matrices whose rows are patches, channels last.
+
+    So a layout of its own, with packed rows, stands beside the one that the program has. What is elementwise between
+    two of them is computed in that layout, too. Every product stays, the order of the sum changes.
+    """
+
+    name: ClassVar[str] = "convolution-patches"
+
+    def apply(self, graph: Graph) -> Graph:
+        """The graph with products; the same object if nothing applied."""
+        return rewrite(graph, lambda: {"convolution": (multiply_patches,)}) if _has_groups(graph, 1) else graph
+
+
+def _has_groups(graph: Graph, least: int = 2) -> bool:
+    return any(_groups(node.attrs) >= least for node in graph.nodes if role_of(node) is Role.CONVOLUTION) or any(
+        _has_groups(region, least) for node in graph.nodes for region in node.regions
     )
 
 
@@ -61,13 +76,26 @@ def _groups(attrs: Attrs) -> int:
 def split_groups(node: Node, facts: Facts) -> Expression | None:
     """A convolution in groups by what each group does."""
     del facts
-    if _groups(node.attrs) == 1 or 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
-        return None
-    parts = _Parts(node)
-    if math.prod(parts.window) > _MOST_TAPS or node.output.type.dtype.kind == "bool":
+    parts = _parts(node) if _groups(node.attrs) > 1 else None
+    if parts is None:
         return None
     is_summed = parts.features <= _FEW and math.prod(parts.window) * parts.features <= _MOST_TAPS
     return parts.laid_out(parts.summed() if is_summed else parts.multiplied())
+
+
+def multiply_patches(node: Node, facts: Facts) -> Expression | None:
+    """A convolution without groups as one product."""
+    del facts
+    parts = _parts(node) if _groups(node.attrs) == 1 else None
+    return None if parts is None else parts.laid_out(parts.multiplied())
+
+
+def _parts(node: Node) -> _Parts | None:
+    """A convolution as slices; None for one of nothing, and for too many slices."""
+    if 0 in (*node.output.type.shape, *node.inputs[0].type.shape) or node.output.type.dtype.kind == "bool":
+        return None
+    parts = _Parts(node)
+    return parts if math.prod(parts.window) <= _MOST_TAPS else None
 
 
 class _Parts:
@@ -123,10 +151,21 @@ class _Parts:
         return _converted(total, self.dtype, is_half)
 
     def multiplied(self) -> Expression:
-        """A product of matrices for each group."""
+        """A product of matrices for each group; of one group without the dimension of groups."""
         rank = len(self.outer)
         taps = list(self._taps())
         joined = call("concatenate", *taps, dimension=rank + 1) if len(taps) > 1 else taps[0]
+        if self.groups == 1:
+            depth = math.prod(self.window) * self.features
+            return call(
+                "dot_general",
+                _reshaped(joined, (*self.outer, depth)),
+                _reshaped(self._kernel(), (depth, self.made)),
+                lhs_batching_dimensions=(),
+                rhs_batching_dimensions=(),
+                lhs_contracting_dimensions=(rank,),
+                rhs_contracting_dimensions=(0,),
+            )
         product = call(
             "dot_general",
             joined,

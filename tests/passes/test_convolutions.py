@@ -1,4 +1,4 @@
-"""Convolutions in groups as sums and as products of matrices, beside the interpreter's of the whole."""
+"""Convolutions as sums and as products of matrices, beside the interpreter's of the whole."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from autofuse.ir import dtypes
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.types import TensorType
-from autofuse.passes.pipeline import clean
+from autofuse.passes.choices import DEFAULT, read_choices
+from autofuse.passes.pipeline import can_change, clean
 from tests.ir.ops.test_contractions import layout
 
 NHWC, NCHW, MIXED = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"), ("NCHW", "HWIO", "NHWC")
@@ -52,6 +53,31 @@ def test_groups_apart(name, dtype):
     arrays = [(rng.standard_normal(shape) * 4).astype(dtype.numpy) for shape in (lhs, rhs)]
     (right,), (answer,) = interpret(graph, *arrays), interpret(cleaned, *arrays)
     digits = {dtypes.F32: 1e-5, dtypes.F64: 1e-13, dtypes.BF16: 8e-3}.get(dtype, 0)
+    np.testing.assert_allclose(answer.astype(np.float64), right.astype(np.float64), rtol=digits, atol=20 * digits)
+
+
+PLAIN = {
+    "channels last": ((2, 7, 8, 3), (3, 2, 3, 5), NHWC, {"padding": ((1, 1), (1, 0))}),
+    "channels first": ((2, 3, 7, 8), (5, 3, 3, 2), NCHW, {"window_strides": (2, 1), "padding": ((2, 1), (0, 0))}),
+    "mixed, transposed": ((2, 3, 5, 4), (3, 3, 3, 5), MIXED, {"lhs_dilation": (2, 2), "rhs_dilation": (1, 2)}),
+    "one element": ((2, 3, 7, 8), (5, 3, 1, 1), NCHW, {}),
+    "no window": ((3, 24), (24, 12), ("NC", "IO", "NC"), {}),
+}
+
+
+@pytest.mark.parametrize("dtype", [dtypes.F32, dtypes.F16, dtypes.I32], ids=str)
+@pytest.mark.parametrize("name", PLAIN)
+def test_patches_are_multiplied_where_that_is_chosen(name, dtype):
+    lhs, rhs, names, options = PLAIN[name]
+    graph, choices = grouped(lhs, rhs, names, dtype, **options), read_choices("convolutions=products")
+    assert can_change(clean(graph), choices)
+    chosen = clean(graph, "strict", choices)
+    assert has_convolutions(clean(graph, "strict", DEFAULT))
+    assert not has_convolutions(chosen)
+    rng = np.random.default_rng(len(name))
+    arrays = [(rng.standard_normal(shape) * 4).astype(dtype.numpy) for shape in (lhs, rhs)]
+    (right,), (answer,) = interpret(graph, *arrays), interpret(chosen, *arrays)
+    digits = {dtypes.F32: 1e-5, dtypes.F16: 2e-3}.get(dtype, 0)
     np.testing.assert_allclose(answer.astype(np.float64), right.astype(np.float64), rtol=digits, atol=20 * digits)
 
 
@@ -110,5 +136,7 @@ def test_random_groups(seed):
     lhs, rhs = tuple(sizes[letter] for letter in names[0]), tuple(kernel[letter] for letter in names[1])
     graph = grouped(lhs, rhs, names, **options)
     arrays = [rng.standard_normal(shape, np.float32) for shape in (lhs, rhs)]
-    (right,), (answer,) = interpret(graph, *arrays), interpret(clean(graph), *arrays)
-    np.testing.assert_allclose(answer, right, rtol=1e-4, atol=1e-4)
+    (right,) = interpret(graph, *arrays)
+    for choices in (DEFAULT, read_choices("convolutions=products")):
+        (answer,) = interpret(clean(graph, "strict", choices), *arrays)
+        np.testing.assert_allclose(answer, right, rtol=1e-4, atol=1e-4)
