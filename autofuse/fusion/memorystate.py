@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from autofuse.fusion.nodeaxes import Taken, body_of, is_loop, loop_nodes, nested_loops, parts_of_state
-from autofuse.ir.graph import Node, Value
+from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass
@@ -79,7 +79,7 @@ def _parts(loop: Node) -> list[InMemory]:
         walk = _Walk(producers)
         if not (walk.loop(loop, part, ()) and walk.updates):
             continue
-        reads = _reads(loop, walk.versions)
+        reads = _reads(loop, walk.versions, walk.homes)
         is_asked = any(node.op == _READ and node.inputs[0] in walk.versions for node in producers.values())
         if reads is not None and (is_asked or loop.outputs[part].type.size > MOST_HELD):
             found.append(InMemory(part, walk.versions, walk.homes, walk.updates, reads))
@@ -176,10 +176,11 @@ def _followed(node: Node, value: Value) -> int | None:
     return number if is_loop(node) and number < parts_of_state(node) else None
 
 
-def _reads(loop: Node, versions: Mapping[Value, int]) -> list[Read] | None:
-    """What reads versions; None where one is handed on in two places, or read by what asks whether to go on.
+def _reads(loop: Node, versions: Mapping[Value, int], homes: Mapping[Value, Node]) -> list[Read] | None:
+    """What reads versions; None where one is handed on in two places, or is not there when its elements are asked for.
 
-    That is asked before each round: of a loop with others inside no position is at hand then.
+    What asks whether to go on is asked before each round: of a loop with others inside no position is at hand then. And
+    of a slice that the body of such a loop takes, loops inside may ask for any element at any time.
     """
     found: list[Read] = []
     for one in (loop, *nested_loops(loop)):
@@ -195,8 +196,38 @@ def _reads(loop: Node, versions: Mapping[Value, int]) -> list[Read] | None:
                 return None
             if sum(value in versions for value in region.outputs) > 1:
                 return None
+            for node in [] if is_leaf else dict.fromkeys(readers):
+                if node.output.type.size != 1 and any(homes.get(value) is one for value in node.inputs):
+                    inside = _used_in(node.output, region)
+                    if not inside:
+                        return None
+                    found += [Read(v, node, inner) for v in node.inputs if v in versions for inner in inside]
+                    readers = [other for other in readers if other is not node]
             found += [Read(value, node, one) for node in readers for value in node.inputs if value in versions]
     return found
+
+
+def _used_in(value: Value, region: Graph) -> list[Node]:
+    """The loops in a body that read a value, as rows or in their own bodies; none, if anything else does."""
+    inside: dict[Node, None] = {}
+    nodes, todo, seen = _around(region.nodes), [value], set[Value]()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in region.outputs or any(value in side.outputs for node in nodes for side in node.regions):
+            return []
+        for node in nodes:
+            if is_loop(node) and (value in node.inputs or any(value in inner.captures for inner in node.regions)):
+                if value in node.inputs[: parts_of_state(node)]:
+                    return []
+                inside[node] = None
+            elif value in node.inputs:
+                if node.regions or node.op == _UPDATE:
+                    return []
+                todo.append(node.output)
+    return [*inside]
 
 
 def _around(nodes: Sequence[Node]) -> Sequence[Node]:

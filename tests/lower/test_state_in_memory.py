@@ -106,6 +106,20 @@ def unions(edges):
     return roots
 
 
+def generations(alive):
+    for _ in range(17):
+        following = alive.copy()
+        for i in range(1, alive.shape[0] - 1):
+            for j in range(1, alive.shape[1] - 1):
+                around = alive[i - 1 : i + 2, j - 1 : j + 2].sum() - alive[i, j]
+                if around == 3:
+                    following[i, j] = 1
+                elif around != 2:
+                    following[i, j] = 0
+        alive = following
+    return alive
+
+
 RNG = np.random.default_rng()
 PROGRAMS = {
     insertions: (RNG.random(67),),
@@ -127,6 +141,14 @@ def test_loops_over_elements_are_kernels(function):
     out = np.full_like(function(*arguments), 7)
     plan(*arguments, out=out)
     np.testing.assert_array_equal(out, function(*arguments))
+
+
+def test_an_array_that_is_read_as_it_was_is_another_one():
+    """The old generation is read while the new one is made: each step is a kernel, and the driver runs the steps."""
+    alive = (RNG.random((19, 21)) < 0.5).astype(np.int64)
+    plan = af.compile(generations, alive)
+    assert [kernel.kind for kernel in plan.kernels] == ["driver"]
+    np.testing.assert_array_equal(plan(alive), generations(alive.copy()))
 
 
 def lowered(function, arguments):
