@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 from warnings import warn
@@ -257,11 +258,15 @@ class Call:
         del arena
 
     def run_each(self, between: Callable[[], object]) -> None:
-        """Start the kernels one after another. `between`: called before, and after each start."""
+        """Start the kernels one after another. `between`: called before, and after each start, which is short then."""
         arena = self._arena()
+        starts = [
+            step.ready(self._arrays) if isinstance(step, Launch) else partial(step.start, self._arrays)
+            for step in self._shared.steps
+        ]
         between()
-        for step in self._shared.steps:
-            step.start(self._arrays)
+        for start in starts:
+            start()
             between()
         del arena
 

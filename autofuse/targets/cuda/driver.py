@@ -92,7 +92,7 @@ class Stream(Protocol):
 
 
 class Entrance(Protocol):
-    """What each call of a plan asks for, made ready, where all arguments lie on the device and none is written into."""
+    """What each call of a plan asks for, made ready, where all arguments lie on the device."""
 
     def taken(self, arguments: Sequence[Any]) -> list[int] | None:
         """Addresses of the arguments.

@@ -1,12 +1,12 @@
 """The common call of a plan, made ready once: every argument lies on the device, plain and of its type.
 
 It looks nothing up that is the same in every call, and leaves all else to `autofuse.targets.cuda.calls`: arguments of
-the host, arrays that are written into, strides, `out=`. What it starts is the same.
+the host, strides, `out=`, new values of arguments that are not made in place. What it starts is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from autofuse.ir import tree
@@ -19,23 +19,26 @@ def quick_call(document: PlanDocument, shared: SharedByCalls) -> Callable[..., A
 
     None if no call is common. The call raises what calls of plans do.
     """
-    results = [value for value in document.graph.outputs if value in shared.computed]
-    makes_each = len(set(results)) == len(document.graph.outputs)
-    if document.writebacks or shared.memory.aliases or not document.graph.inputs or not makes_each:
+    returned = document.graph.outputs[: len(document.graph.outputs) - len(document.writebacks)]
+    is_own = len(set(returned)) == len(returned) and set(returned) <= set(shared.results)
+    is_in_place = len(shared.memory.aliases) == len(document.writebacks)
+    if not document.graph.inputs or not is_own or not is_in_place:
         return None
-    order = [shared.results.index(value) for value in document.graph.outputs]
     entrance = shared.driver.entrance(
         [shared.kind(value) for value in document.graph.inputs],
         [shared.kind(value) for value in shared.results],
         shared.memory.arena_bytes,
     )
+    order = [shared.results.index(value) for value in returned]
     flattened, joined = _flattening(document), _joining(document.out_tree, order)
     constants, starts = shared.constant_pointers, [segment.start for segment in shared.segments]
+    sizes = [value.type.nbytes for value in document.graph.inputs]
+    written = shared.written
 
     def call(*values: Any) -> Any:
         leaves = values if flattened is None else flattened(values)
         addresses = None if leaves is None else entrance.taken(leaves)
-        if addresses is None:
+        if addresses is None or (written and not _are_apart(addresses, sizes, written)):
             return NotImplemented
         addresses += constants
         try:
@@ -51,6 +54,18 @@ def quick_call(document: PlanDocument, shared: SharedByCalls) -> Callable[..., A
         return joined(found)
 
     return call
+
+
+def _are_apart(addresses: Sequence[int], sizes: Sequence[int], written: Collection[int]) -> bool:
+    """Whether nothing that is written into shares memory with another argument."""
+    reach = reach_written = 0
+    for begin, size, number in sorted(zip(addresses, sizes, range(len(sizes)), strict=True)):
+        if begin < reach_written or (number in written and begin < reach):
+            return False
+        if size:
+            reach = max(reach, begin + size)
+            reach_written = max(reach_written, begin + size) if number in written else reach_written
+    return True
 
 
 def _flattening(document: PlanDocument) -> Callable[[tuple[Any, ...]], list[Any] | None] | None:

@@ -8,8 +8,9 @@ others start kernels one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -47,6 +48,10 @@ class Launch:
     def start(self, arrays: Sequence[int]) -> None:
         """Start it alone. Raises BackendError."""
         self.function(self.pointers(arrays))
+
+    def ready(self, arrays: Sequence[int]) -> Callable[[], None]:
+        """The same, with all done before that can be."""
+        return partial(self.function, self.pointers(arrays))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from autofuse.errors import ArgumentError, BackendError, NotEnoughMemoryError
 from autofuse.ir.dtypes import F32
 from autofuse.ir.types import TensorType
 from autofuse.targets.base import find_target
+from autofuse.targets.cuda import quickcalls
 from autofuse.targets.cuda.calls import SharedByCalls
 from autofuse.targets.cuda.cupycalls import CupyEntrance, Launcher
 
@@ -69,6 +70,40 @@ def test_names_of_arguments_are_quick_too() -> None:
     plan = af.compile(several, X, Y, backend="simulated")
     x, y = there(X, Y)
     np.testing.assert_allclose(host(plan(y=y, x=x)[2]), X - Y)
+
+
+def updated(state: Any, x: Any) -> Any:
+    state += x
+    state *= 2
+    return state.sum(0)
+
+
+@pytest.mark.usefixtures("only_quick")
+def test_arguments_are_written_in_place() -> None:
+    plan = af.compile(updated, X.copy(), Y, backend="simulated")
+    mine, (state, y) = X.copy(), there(X, Y)
+    for _ in range(3):
+        np.testing.assert_allclose(host(plan(state, y)), updated(mine, Y), rtol=1e-4)
+        np.testing.assert_allclose(host(state), mine, rtol=1e-4)
+
+
+def test_what_is_written_may_not_share_memory_with_another_argument() -> None:
+    plan = af.compile(updated, X.copy(), Y, backend="simulated")
+    (state,) = there(X)
+    with pytest.raises(ArgumentError, match="overlap"):
+        plan(state, state)
+    np.testing.assert_array_equal(host(state), X)
+
+
+def test_memory_that_is_shared_is_seen() -> None:
+    apart = quickcalls._are_apart
+    assert apart([0, 64, 128], [64, 64, 64], {1})
+    assert apart([0, 0, 64], [64, 64, 64], {2})  # two that are only read
+    assert not apart([0, 32, 128], [64, 64, 64], {1})
+    assert not apart([0, 32, 128], [64, 64, 64], {0})
+    assert not apart([0, 16, 96], [128, 16, 16], {2})  # inside of one that others lie in, too
+    assert not apart([0, 16, 96], [128, 16, 16], {0})
+    assert apart([64, 64, 64], [0, 64, 0], {1})  # nothing is shared with nothing
 
 
 def test_what_is_not_common_goes_the_long_way() -> None:
