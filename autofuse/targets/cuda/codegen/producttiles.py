@@ -30,9 +30,9 @@ WIDEST = 256
 """Columns of the widest tile of matrix units, which has all rows: a thread has 128 sums."""
 BUSY = 128
 """Blocks that a GPU with many multiprocessors works on at a time; code does not depend on how many there are."""
-_MATRIX_RATE, _PLAIN_RATE = 1024.0, 128.0
+_MATRIX_RATE, _PLAIN_RATE = 1024.0, 64.0
 """Multiply-adds of a multiprocessor in a clock: of 16-bit floats by its matrix units, half as many of TF32; and of f32
-by its ordinary ones."""
+by its ordinary ones, half of what they could do (33 TFLOP/s of an H200, measured)."""
 _LOAD_RATE = 64.0
 """Bytes that a multiprocessor gets from the L2 in a clock."""
 _HIDDEN = 0.75
@@ -208,15 +208,20 @@ def _plain_stages(rows: int, columns: int, depth: int) -> int:
 
 
 def step_clocks(high: int, wide: int) -> float:
-    """Clocks of a multiprocessor for one step of the depth of a tile of f32: it multiplies, or reads shared memory.
+    """Clocks of a multiprocessor for one step of the depth of a tile of f32: it multiplies, and reads shared memory.
 
-    Each warp reads what two of the 16 threads along the rows and all 16 along the columns multiply.
+    Each thread of 16 x 16 reads its rows and columns; a word of all lanes takes a clock, whichever lanes share it
+    (docs/decisions/0166-small-tiles-of-f32-are-asked-for-ahead.md).
     """
     rows = max(SIDE, min(ROWS[0], 1 << max(0, high - 1).bit_length()))
     columns = max(padded_columns(wide, "plain"), wide)
     tiles = -(-high // rows)
-    read = WARPS * (max(1, rows // COLUMNS[1]) + columns // 32)
-    return tiles * max(rows * columns / _PLAIN_RATE, float(read))
+    return tiles * _both(rows * columns / _PLAIN_RATE, WARPS * (rows + columns) / SIDE)
+
+
+def _both(a: float, b: float) -> float:
+    """Clocks for two things that are done beside each other."""
+    return max(a, b) + (1 - _HIDDEN) * min(a, b)
 
 
 def best_tile(
@@ -243,9 +248,8 @@ def best_tile(
         high, wide = size
         blocks = others * math.ceil(rows / high) * math.ceil(columns / wide)
         padded = padded_columns(wide, units)
-        multiplied = high * padded / (2 * _MATRIX_RATE / itemsize if units == "matrix" else _PLAIN_RATE)
-        loaded = (high + padded) * itemsize / _LOAD_RATE
-        return math.ceil(blocks / BUSY) * (max(multiplied, loaded) + (1 - _HIDDEN) * min(multiplied, loaded))
+        multiplied = high * padded / (2 * _MATRIX_RATE / itemsize) if units == "matrix" else step_clocks(high, wide)
+        return math.ceil(blocks / BUSY) * _both(multiplied, (high + padded) * itemsize / _LOAD_RATE)
 
     def fits(size: tuple[int, int]) -> bool:
         padded = padded_columns(size[1], units)

@@ -322,8 +322,7 @@ def _clocks(size: SweepSize, shape: SweepShape, scores: Dot, extent: int, others
     both = zip(widths, (shape.scores, shape.product), strict=True)
     multiplied = high * size.tile * sum(width / _rate(kind) for width, kind in both)
     if shape.units == "plain":
-        read = WARPS * (max(1.0, high / COLUMNS[1]) + size.tile / 32) * shape.scores.depth
-        read += WARPS * (max(1.0, high / COLUMNS[1]) + widths[1] / 32) * size.tile
+        read = WARPS * ((high + size.tile) * shape.scores.depth + (high + widths[1]) * size.tile) / SIDE
         multiplied = max(multiplied, read)
     held = shape.row_fragments if shape.units == "matrix" else 1  # others multiply while one weighs
     weighed, started = high * size.tile * _WEIGHT_CLOCKS / held, _TILE_CLOCKS / held

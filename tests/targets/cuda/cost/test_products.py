@@ -110,6 +110,12 @@ def test_small_tiles_are_bound_by_shared_memory_and_waits_and_not_by_multiplying
     assert large.product > max(large.shared, large.serial)
 
 
+def test_a_load_of_16_bytes_takes_four_wavefronts_whatever_lanes_share() -> None:
+    """16 x 64 of f32: a warp has one load of the left tile in four steps, and one of the right one in each."""
+    (found,) = counts(product(16, 32, 64, tile="16x64")).products
+    assert found.wavefronts == 8 * (4 / 4 + 4) * 32 + (16 + 64) * 32 * 4 / 128
+
+
 def test_a_grid_that_leaves_multiprocessors_idle_takes_as_long_as_one_that_fills_them() -> None:
     few, many = terms(product(8 * 64, 1024, 64, tile="64x64")), terms(product(132 * 64, 1024, 64, tile="64x64"))
     assert few.product == pytest.approx(many.product)
