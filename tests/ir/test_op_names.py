@@ -15,6 +15,10 @@ BY_NAME = (
 """Passes and rules: what they know of an op is theirs. What reads another table of ops goes by its names, and so does
 what makes graphs anew, which needs the attributes of each op."""
 REASONED = {
+    (
+        "autofuse/fusion/atoms.py",
+        "convert",
+    ),  # no atom ends in a conversion to a wider type: it is made where it is read
     ("autofuse/lower/contraction.py", "add"),  # a sum of products is added up in the products' own memory
     (
         "autofuse/fusion/conditions.py",
