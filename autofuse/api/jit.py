@@ -48,7 +48,8 @@ def jit(
     of its object: arrays are arguments, so they may be replaced and written into; numbers, texts, functions, lengths of
     containers and classes of objects are looked at at each call, and another one is compiled anew. Assigning attributes
     is a TraceError, as is reading what is none of these. Below `@staticmethod`, above nothing else that makes a
-    descriptor.
+    descriptor. What a function reads from outside (globals, variables of functions around it) is a constant of its
+    plans, as it was when each was made: arrays and numbers that change are to be arguments.
 
     With `store` (a folder of tuned plans), plans are looked up there first; a miss is compiled with one warning per
     missed key, tuned for `budget` seconds and stored (`on_miss="tune"`), or a PlanError (`"error"`). `backend`,
