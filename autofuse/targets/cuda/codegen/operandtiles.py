@@ -23,6 +23,8 @@ _COPIED = (16, 8, 4)
 """Bytes that one asynchronous copy may have."""
 _TURNED = 8
 """Lines after which chunks are swizzled alike."""
+_MOST_TURNS = 16
+"""Copies of a tile that a thread makes one behind the other, without a loop."""
 
 
 def matrix_index(code: PhaseCode, matrix: Matrix, row: str = "i", column: str = "j") -> str:
@@ -237,13 +239,15 @@ class OperandTile:
     def _each_copy(self, count: int) -> Generator[None]:
         """Those of the thread among `count`, by n.
 
-        How many there are does not depend on the thread, so that the compiler writes them all out.
+        How many there are does not depend on the thread, so that the compiler writes them out: all of them, or where
+        few threads have many, some at a time, as it would keep the addresses of all in registers.
         """
         out, threads = self.code.out, self.threads
+        turns = -(-count // threads)
         if count % threads == 0:
-            out.line("#pragma unroll")
+            out.line("#pragma unroll" if turns <= _MOST_TURNS else f"#pragma unroll {_MOST_TURNS}")
         with ExitStack() as stack:
-            stack.enter_context(out.braces(f"for (int n = 0; n < {-(-count // threads)}; ++n)"))
+            stack.enter_context(out.braces(f"for (int n = 0; n < {turns}; ++n)"))
             if count % threads:
                 stack.enter_context(out.braces(f"if (threadIdx.x + n * {threads} < {count})"))
             yield
