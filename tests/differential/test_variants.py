@@ -15,6 +15,7 @@ from autofuse.testing.graphs import random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import Sketch
 from tests.fixtures.randomplans import random_plan
+from tests.ir.ops.test_contractions import layout
 
 ALL = Choices("joined", "joined", "apart", "parts", "stored", "large", "distributed", "4")
 SPLIT = Choices("split", "joined", "apart", "parts", "stored", "large", "distributed", "4")
@@ -118,6 +119,13 @@ class Motifs(Sketch):
             )
         return results
 
+    def convolved(self):
+        """A convolution that is not one of a window of one."""
+        channels, outputs = self.size(4), self.size(4)
+        x = self.arg(f"f32[2,7,6,{channels}]", "x")
+        w = self.arg(f"f32[3,2,{channels},{outputs}]", "w")
+        return [self.op("convolution", x, w, **layout("NHWC", "HWIO", "NHWC", padding=((1, 1), (1, 0))))]
+
     def table(self):
         """Numbers that do not depend on any argument."""
         count = self.op("iota", shape=(200, 100), dtype=self.x.type.dtype, iota_dimension=1)
@@ -135,7 +143,7 @@ def motifs(seed):
         *build.joined_depths(),
         *build.joined_reductions(),
     ]
-    return clean(build.finish([*outputs, *build.turned(), *build.table()]))
+    return clean(build.finish([*outputs, *build.turned(), *build.table(), *build.convolved()]))
 
 
 def check_variant(after, plan, original, arrays):

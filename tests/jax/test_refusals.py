@@ -34,7 +34,6 @@ REFUSED = {
     "callback": (calls_back, "callback"),
     "ordered effects": (prints, "debug_print"),
     "library call": (lambda x: jnp.linalg.eigvals(x).real, "lapack_sgeev_ffi"),
-    "complex numbers": (lambda x: jnp.sort(x + 1j).real, "sort"),
     "quantised": (lambda x: x.astype(jnp.float8_e4m3fn).astype(jnp.float32), "f8E4M3FN"),
     "small integers": (lambda x: x.astype(jnp.int4).astype(jnp.float32), "i4"),
     "custom call": (
@@ -44,7 +43,7 @@ REFUSED = {
 }
 
 
-SLOWLY = ("library call", "complex numbers", "quantised")
+SLOWLY = ("library call", "quantised")
 
 
 @pytest.mark.parametrize("case", REFUSED)
