@@ -236,6 +236,7 @@ def test_a_tuned_plan_is_certified(tmp_path):
     assert again.certificate.space_digest == certificate.space_digest
 
 
+@pytest.mark.slow
 def test_cold_and_warm_measurements_are_kept_apart(tmp_path):
     options = {"progress": False, "policy": "unfused", "db": tmp_path / "t.db"}
     plans = [af.tune(softmax, X, max_trials=1, cold=cold, **options) for cold in (True, False)]

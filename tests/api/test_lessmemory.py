@@ -39,6 +39,7 @@ def peak(plan):
     return limit.memory(document.kernels, document.order).peak_bytes
 
 
+@pytest.mark.slow
 def test_less_is_kept_where_memory_is_short(tmp_path):
     free = af.compile(gradient, *arguments(), threads=1)
     limit = int(0.75 * peak(free))

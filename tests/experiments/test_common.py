@@ -191,8 +191,15 @@ def test_a_file_that_is_not_there_is_named(study: dict[str, ModuleType], tmp_pat
     ],
 )
 def test_a_child_that_failed_says_where(
-    study: dict[str, ModuleType], tmp_path: Path, body: str, limit_s: float, error: str, said: str
+    study: dict[str, ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    limit_s: float,
+    error: str,
+    said: str,
 ) -> None:
+    monkeypatch.setattr(study["children"], "_LAST_WORDS_S", 0.5)
     script = tmp_path / "child.py"
     script.write_text(f"import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR1)\n{body}\n")
     outcome = study["children"].in_child(script, {}, limit_s)

@@ -72,6 +72,7 @@ def test_tuning_starts_from_the_graph_that_the_model_is_sure_of() -> None:
     assert settled(context) is context
 
 
+@pytest.mark.slow
 def test_what_a_loop_runs_costs_the_same_in_both_graphs() -> None:
     """So the driver's steps decide, though they are the smaller part: 60 us of some 250."""
 
