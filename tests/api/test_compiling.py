@@ -216,6 +216,7 @@ def test_ctrl_c_among_variants_gives_the_best_plan_so_far(monkeypatch):
 # ---- tune ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tuned_plan_is_certified(tmp_path):
     plan = af.tune(softmax, X, budget=1000, progress=False, db=tmp_path / "t.db", max_trials=12)
     close(plan(X), softmax(X))

@@ -29,6 +29,7 @@ def check_seeds(seeds):
     return tally
 
 
+@pytest.mark.slow
 def test_generated_programs():
     check_seeds(range(25))
 

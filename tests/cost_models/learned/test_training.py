@@ -21,6 +21,7 @@ def test_what_programs_have_in_common_is_learned_and_the_spread_is_what_is_left(
     assert np.mean(within) == pytest.approx(0.9, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_same_examples_give_the_same_model():
     one, two, other = train(examples(), SMALL), train(examples(), SMALL), train(examples(), SMALL, seed=1)
     assert one.mean.value.tobytes() == two.mean.value.tobytes()

@@ -42,6 +42,7 @@ def tuned(**options):
     return af.tune(layer, X, W, backend="counted", max_trials=10, seed=3, progress=False, **options)
 
 
+@pytest.mark.slow
 def test_one_of_two_workers_is_killed_and_the_plan_is_that_of_the_records(tmp_path, monkeypatch):
     with client_of(2) as client:
         first = min(leases.workers_of(client))
