@@ -292,3 +292,11 @@ def test_tuned_plans_are_called(tmp_path):
 def test_tune_refuses_options_that_mean_nothing():
     with pytest.raises(af.AutofuseError, match="no option backend"):
         afj.tune(lambda x: x + 1, numbers(0, 3), backend="cuda")
+
+
+def test_subnormal_numbers_are_kept_inside_of_jax_jit_too():
+    """XLA's threads take them for zeros; results of a plan do not depend on who calls it."""
+    x = np.full((1000, 1000), 1e-39, np.float32)
+    half = afj.jit(lambda x: x * 0.5)
+    assert not (np.asarray(half(x)) == 0).any()
+    assert not (np.asarray(jax.jit(half)(x)) == 0).any()

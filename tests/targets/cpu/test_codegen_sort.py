@@ -136,7 +136,6 @@ def test_what_is_made_of_results(name, columns):
     check_exact(kernel, kernel_inputs(kernel, [x, w]))
 
 
-@pytest.mark.slow  # failed once of three runs of the whole suite: second worker's rows
 def test_what_is_made_of_what_goes_along():
     rng = np.random.default_rng(6)
     keys, along = values(rng, dtypes.F32, (40, 300)), values(rng, dtypes.F32, (40, 300))

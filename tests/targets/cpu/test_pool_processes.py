@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -148,3 +149,37 @@ def test_the_interpreter_exits_while_workers_exist():
         "print('done')\n"
     )
     assert in_a_new_process(statements) == (0, "done\n", "")
+
+
+FLUSHING = """
+import ctypes
+import llvmlite.binding as llvm
+import numpy as np
+import autofuse as af
+from autofuse.targets.cpu.native import threadcount
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+text = (
+    "declare void @llvm.x86.sse.ldmxcsr(ptr)\\n"
+    "define void @set(i32 %v) {\\n %p = alloca i32\\n store i32 %v, ptr %p\\n"
+    " call void @llvm.x86.sse.ldmxcsr(ptr %p)\\n ret void\\n}"
+)
+machine = llvm.Target.from_default_triple().create_target_machine()
+engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
+control = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(engine.get_function_address("set"))
+threadcount.set_num_threads(2)
+x = np.full((1000, 1000), 1e-39, np.float32)
+plan = af.compile(lambda x: x * np.float32(1.5), x)
+control(0x9FC0)  # as XLA's threads: results that are subnormal become zeros, and so do operands
+while not worker_count():
+    plan(x)
+control(0x1F80)
+print([int((plan(x) == 0).sum()) for _ in range(50)] == [0] * 50)
+"""
+
+
+@two_cpus
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets the control word of x86")
+def test_workers_keep_subnormal_numbers_whatever_the_thread_that_made_them_does():
+    assert in_a_new_process(FLUSHING) == (0, "True\n", "")

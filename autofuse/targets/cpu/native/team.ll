@@ -22,6 +22,7 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_getcpu()
 declare void @free(ptr)
+declare i32 @fesetenv(ptr)
 declare i64 @llvm.smin.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
@@ -432,6 +433,9 @@ entry:
   %number.slot = getelementptr i64, ptr %worker, i64 1
   %number = load i64, ptr %number.slot
   %memory = getelementptr i64, ptr %worker, i64 2
+  ; a thread begins with the rounding of the one that made it, which may flush subnormal numbers, as XLA's do; -1 stands
+  ; for FE_DFL_ENV
+  %usual = call i32 @fesetenv(ptr inttoptr (i64 -1 to ptr))
   br label %wait
 wait:
   ; the number of the job that this worker had last; no job has the first value
