@@ -17,6 +17,7 @@ from autofuse.targets.base import find_target
 from autofuse.targets.cuda import quickcalls
 from autofuse.targets.cuda.calls import SharedByCalls
 from autofuse.targets.cuda.cupycalls import CupyEntrance, Launcher
+from autofuse.targets.cuda.segments import Launch
 
 
 def there(*arrays: Any) -> tuple[Any, ...]:
@@ -135,6 +136,19 @@ def test_memory_that_is_not_there_is_an_error_and_the_plan_stays_usable() -> Non
     with pytest.raises(NotEnoughMemoryError):
         plan(x, y)
     np.testing.assert_allclose(host(plan(x, y)[2]), X - Y)
+
+
+def test_a_profile_makes_addresses_before_it_looks_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hundreds of arrays that takes longer than the kernel that gets them."""
+    plan = af.compile(several, X, Y, backend="simulated", policy="unfused")
+    driver: Any = find_target("simulated").driver
+    x, y = there(X, Y)
+    done: list[str] = []
+    pointers, clock = Launch.pointers, driver.clock
+    monkeypatch.setattr(Launch, "pointers", lambda *given: done.append("address") or pointers(*given))
+    monkeypatch.setattr(driver, "clock", lambda: done.append("clock") or clock())
+    plan.profile(x, y)
+    assert done == ["address"] * len(plan.kernels) + ["clock"] * (1 + len(plan.kernels))
 
 
 # ---- through CuPy, on a stand-in -------------------------------------------------------------------------------------
