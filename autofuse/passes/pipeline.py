@@ -31,6 +31,7 @@ from autofuse.passes.raggedmasks import WidenMasks
 from autofuse.passes.raggedproducts import SumRaggedProducts
 from autofuse.passes.recomputing import Recompute
 from autofuse.passes.reductionrules import SimplifyReductions
+from autofuse.passes.regionconstants import LiftConstants
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
 from autofuse.passes.transposedcopies import StoreTransposes
@@ -69,6 +70,7 @@ def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]
         SinkViews(),
         SimplifyArithmetic(numerics),
         SimplifyReductions(numerics),
+        LiftConstants(),
         SimplifyLoops(),
     )
     folding = () if choices.tables == "large" else (FoldConstants(),)
