@@ -112,6 +112,10 @@ class NumberWarning(UserWarning):
     """A jitted function is compiled again and again for Python numbers; as arrays they would be arguments."""
 
 
+class OutsideStateWarning(UserWarning):
+    """A function changes lists, dicts, attributes or variables outside of itself: its plan's calls do not."""
+
+
 class LeftToNumpyWarning(UserWarning):
     """Calls, or a whole function, run through NumPy as they are written: nothing is fused there."""
 

@@ -15,22 +15,27 @@ from __future__ import annotations
 
 import builtins
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError, GraphError
+from autofuse.frontend import floatingerrors
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
+from autofuse.frontend.instances import isinstance_in_numpy
 from autofuse.frontend.joining import Concatenator
-from autofuse.frontend.promotion import as_tracer
+from autofuse.frontend.location import trace_error
+from autofuse.frontend.outside import FrozenIterator, Outside, is_iterator
 from autofuse.frontend.randomness import source_of_numbers
 from autofuse.frontend.rolling.control import Roller
 from autofuse.frontend.tracer import TracerArray
-from autofuse.frontend.usersclasses import ARRAY_LIBRARIES, has_own_methods, is_users_file
+from autofuse.frontend.ufuncproxy import UfuncProxy
+from autofuse.frontend.usersclasses import ARRAY_LIBRARIES, has_own_methods, is_users_class, is_users_file
 from autofuse.ir.types import require_plain
 
 
@@ -44,7 +49,10 @@ class Rewriter:
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._classes: dict[type, type] = {}
         own = {} if self._roller is None else self._roller.names()
-        self._import = {**vars(builtins), **own, "__import__": self._import_module}
+        seen = {"__import__": self._import_module, "isinstance": isinstance_in_numpy}
+        self._import = {**vars(builtins), **own, **seen}
+        self.outside = Outside()
+        """What the function may change of what it reaches."""
 
     def wrap_function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The copy of `fn` to trace."""
@@ -84,9 +92,26 @@ class Rewriter:
             case list() | tuple() | dict():
                 return self._container(value)
             case type():
-                return _TYPES.get(value, value)
+                return self._class(value)
             case _:
-                return self._object(value)
+                return self._state(value) or self._object(value)
+
+    def _class(self, cls: type) -> Any:
+        if is_users_class(cls):
+            self.outside.hold(cls)
+        return _TYPES.get(cls, cls)
+
+    def _state(self, value: Any) -> Any | None:
+        """What stands for an object that holds some state of Python's or NumPy's; None for any other."""
+        if isinstance(value, np.errstate):
+            return floatingerrors.made_outside(value)
+        if is_iterator(value):
+            return FrozenIterator(value)
+        if isinstance(value, set | deque):
+            self.outside.hold(cast("Any", value))
+        elif hasattr(value, "__dict__") and (is_users_class(type(value)) or isinstance(value, SimpleNamespace)):
+            self.outside.hold_all(value)
+        return None
 
     def _object(self, value: Any) -> Any:
         if _library_of(value) and callable(value):
@@ -99,6 +124,16 @@ class Rewriter:
         if isinstance(value, BuiltinFunctionType) or not has_own_methods(type(value)):
             return value
         return self._instance(value)
+
+    def assigned_globals(self) -> list[str]:
+        """The globals that functions under trace have assigned or deleted. The user's own stay as they were."""
+        found: list[str] = []
+        for original, shadow in self._globals.values():
+            for name in (original.keys() | shadow.keys()) - {"__builtins__"}:
+                before, now = original.get(name, shadow), shadow.get(name, original)
+                if now is not before and self._memo.get(id(before), (None, before))[1] is not now:
+                    found.append(name)
+        return found
 
     def _module(self, module: ModuleType) -> Any:
         name = module.__name__
@@ -115,21 +150,26 @@ class Rewriter:
         if isinstance(value, dict):
             items = cast("dict[Any, Any]", value)
             wrapped = {key: self.wrap(item) for key, item in items.items()}
-            same = all(wrapped[key] is items[key] for key in items)
-            return value if same or type(value) is not dict else wrapped
+            same = all(wrapped[key] is items[key] for key in items) or type(value) is not dict
+            seen: Any = value if same else wrapped
+            self.outside.hold(seen, own=same)
+            return seen
         listed: list[Any] = list(value)
         copies = [self.wrap(item) for item in listed]
-        if all(copy is item for copy, item in zip(copies, listed, strict=True)):
-            return value
+        same = all(copy is item for copy, item in zip(copies, listed, strict=True))
         if isinstance(value, list):
-            return copies
+            seen = cast("list[Any]", value) if same else copies
+            self.outside.hold(seen, own=same)
+            return seen
+        if same:
+            return value
         return type(value)(*copies) if hasattr(value, "_fields") else tuple(copies)
 
     # functions
 
     def _function(self, fn: FunctionType) -> Any:
         if _library_of(fn):
-            return intercepted(fn)
+            return floatingerrors.seterr if fn is np.seterr else intercepted(fn)
         if not is_users_file(fn.__code__.co_filename):
             return fn
         shadow = self._shadow_globals(fn.__globals__)
@@ -140,21 +180,33 @@ class Rewriter:
         self._memo[id(copy)] = (copy, copy)
         for name in _names(fn.__code__):
             if name in fn.__globals__ and shadow[name] is fn.__globals__[name]:
-                shadow[name] = self.wrap(fn.__globals__[name])
-        for cell, original in zip(cells.values(), fn.__closure__ or (), strict=True):
-            self._fill(cell, original)
-        copy.__defaults__ = None if fn.__defaults__ is None else tuple(map(self.wrap, fn.__defaults__))
-        copy.__kwdefaults__ = {key: self.wrap(item) for key, item in (fn.__kwdefaults__ or {}).items()}
+                shadow[name] = self._named(fn.__globals__[name], name)
+        for (name, cell), original in zip(cells.items(), fn.__closure__ or (), strict=True):
+            self._fill(cell, original, name)
+        names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        defaults = fn.__defaults__ or ()
+        own = names[len(names) - len(defaults) :]
+        copy.__defaults__ = tuple(map(self._named, defaults, own)) if defaults else None
+        copy.__kwdefaults__ = {key: self._named(item, key) for key, item in (fn.__kwdefaults__ or {}).items()}
         copy.__dict__.update(fn.__dict__)
         copy.__qualname__ = fn.__qualname__
+        self.outside.hold(copy, own=False)
         return copy
 
-    def _fill(self, cell: CellType, original: CellType) -> None:
+    def _fill(self, cell: CellType, original: CellType, name: str) -> None:
         try:
             content = original.cell_contents
         except ValueError:  # a variable of the enclosing function that is not assigned yet
             return
-        cell.cell_contents = self.wrap(content)
+        cell.cell_contents = self._named(content, name)
+        self.outside.hold_variable(name, cell, cell.cell_contents)
+
+    def _named(self, value: Any, name: str) -> Any:
+        """What the traced function sees in place of a value that it knows by a name."""
+        seen = self.wrap(value)
+        for known in (value, seen):
+            self.outside.named(known, name)
+        return seen
 
     def _shadow_globals(self, original: dict[str, Any]) -> dict[str, Any]:
         found = self._globals.get(id(original))
@@ -209,7 +261,9 @@ class Rewriter:
 
     def _attribute(self, receiver: Any, name: str) -> Any:
         value = object.__getattribute__(receiver, name)
-        return value if name.startswith("__") or isinstance(value, MethodType) else self.wrap(value)
+        if name.startswith("__") or isinstance(value, MethodType):
+            return value
+        return self._named(value, f"{type(receiver).__name__}.{name}")
 
     def _member(self, member: Any) -> Any:
         """A class attribute that is Python code, wrapped; None for any other."""
@@ -237,46 +291,13 @@ class ModuleProxy(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return self._autofuse_rewriter.wrap(getattr(self._autofuse_module, name))
 
-
-class UfuncProxy:
-    """A ufunc that also takes lists of traced arrays: `np.maximum.reduce([a, b, c])`."""
-
-    def __init__(self, ufunc: np.ufunc) -> None:
-        self._autofuse_ufunc = ufunc
-
-    @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]  # nobody assigns it
-        """`np.ufunc`, so that isinstance says what the user expects."""
-        return np.ufunc
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._autofuse_ufunc(*map(_stacked, args), **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._autofuse_ufunc, name)
-        if name not in ("reduce", "accumulate", "outer", "at", "reduceat"):
-            return value
-        if name == "at":  # a tuple of indices is one index per dimension, no array
-            return lambda a, index, *operands: value(
-                a, index if isinstance(index, tuple) else _stacked(index), *map(_stacked, operands)
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_autofuse_"):
+            raise trace_error(
+                f"assigning {self.__name__}.{name} in a function that is compiled",
+                "return the new value and assign it outside",
             )
-        return lambda *args, **kwargs: value(*map(_stacked, args), **kwargs)
-
-    def __eq__(self, other: object) -> bool:
-        return self._autofuse_ufunc == getattr(other, "_autofuse_ufunc", other)
-
-    def __hash__(self) -> int:
-        return hash(self._autofuse_ufunc)
-
-    def __repr__(self) -> str:
-        return repr(self._autofuse_ufunc)
-
-
-def _stacked(value: Any) -> Any:
-    """A list with traced arrays in it as one traced array; anything else as it is."""
-    if isinstance(value, list | tuple) and any(True for _ in tracers_in(value)):
-        return as_tracer(value)
-    return value
+        super().__setattr__(name, value)
 
 
 class _NDArrayMeta(type):
@@ -304,7 +325,7 @@ def _vectorize(*args: Any, **kwargs: Any) -> Any:
     return intercepted(np.vectorize(*args, **kwargs))
 
 
-_TYPES: dict[type, Any] = {np.ndarray: _NDArray, np.vectorize: _vectorize}
+_TYPES: dict[type, Any] = {np.ndarray: _NDArray, np.vectorize: _vectorize, np.errstate: floatingerrors.errstate}
 """Classes of NumPy that a traced function sees otherwise."""
 
 

@@ -95,7 +95,8 @@ class Tracing:
 
     def scalar(self, value: Any, dtype: np.dtype[Any]) -> Value:
         """A scalar constant, emitted once per value and dtype. Raises OverflowError as NumPy does."""
-        array = np.asarray(value, dtype)
+        with np.errstate(over="ignore"):  # a Python float beyond a narrow dtype is infinity
+            array = np.asarray(value, dtype)
 
         def make() -> Value:
             value = self.builder.constant(array, "constant")

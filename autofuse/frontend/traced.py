@@ -134,14 +134,17 @@ def trace(
         arguments = list(tree.unflatten(generators.opened(in_tree), tracers))
         for position in held:
             arguments[position] = _constant_argument(values[position])
-        if isinstance(fn, Method):
-            reader = Reader(fn, proxy.Rewriter(roll=roll), lambda leaf, path: _input(tracing, leaf, path))
-            returned = _run(reader.function, parameters, arguments)
-            reader.finish()
-            tracers += reader.tracers
-            parameters, values, leaves, in_tree = fn.with_arrays(parameters, values, leaves, in_tree)
-        else:
-            returned = _run(proxy.Rewriter(roll=roll).wrap_function(fn), parameters, arguments)
+        rewriter = proxy.Rewriter(roll=roll)
+        rewriter.outside.hold_arguments(dict(zip(names_of(parameters), arguments, strict=True)))
+        with rewriter.outside.watched(fn, title, rewriter.assigned_globals):
+            if isinstance(fn, Method):
+                reader = Reader(fn, rewriter, lambda leaf, path: _input(tracing, leaf, path))
+                returned = _run(reader.function, parameters, arguments)
+                reader.finish()
+                tracers += reader.tracers
+                parameters, values, leaves, in_tree = fn.with_arrays(parameters, values, leaves, in_tree)
+            else:
+                returned = _run(rewriter.wrap_function(fn), parameters, arguments)
         inputs = [tracer.cell.storage for tracer in tracers]
         outputs, out_tree = _outputs(returned)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]

@@ -233,8 +233,8 @@ def test_returns_that_python_decides() -> None:
             return None
         return x, mode
 
-    for mode, items in ((1, ()), (2, (5, 2, 7)), (3, [1]), (9, iter([1, 2]))):
-        traced = trace(lambda x, mode=mode, items=items: first(x, mode, items), np.ones(3))
+    for mode, items in ((1, ()), (2, (5, 2, 7)), (3, [1]), (9, [1, 2])):
+        traced = trace(lambda x, mode=mode, items=items: first(x, mode, iter(items)), np.ones(3))
         assert loops(traced) == []
         assert not any(node.op == "if" for node in traced.graph.nodes)
 

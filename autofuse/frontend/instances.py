@@ -1,0 +1,28 @@
+"""`isinstance` in functions under trace: it says of a traced value what it would say in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontend.tracer import TracerArray, WeakScalar
+
+
+def isinstance_in_numpy(value: Any, kinds: Any) -> bool:
+    """Whether NumPy, or Python, has an object of one of these classes where the trace has `value`."""
+    own = _class_in_numpy(value)
+    if own is None:
+        return isinstance(value, kinds)
+    try:
+        return issubclass(own, kinds)
+    except TypeError:  # a protocol with attributes knows objects only
+        return isinstance(value, kinds)
+
+
+def _class_in_numpy(value: Any) -> type | None:
+    if isinstance(value, WeakScalar):
+        return value.python
+    if isinstance(value, TracerArray):
+        return value.dtype.type if value.is_scalar else np.ndarray
+    return np.ndarray if hasattr(type(value), "is_selection") else None
