@@ -21,7 +21,8 @@ from autofuse.lower.schedule import (
     Decision,
     Schedule,
 )
-from autofuse.lower.tile import Dot, Leave, OpaqueProgram, Reduce, RowGroup, Space, TileProgram
+from autofuse.lower.sidesegments import packs, walks_in_blocks
+from autofuse.lower.tile import Carry, Dot, Leave, OpaqueProgram, Phase, Reduce, RowGroup, Space, TileProgram
 
 Choices = Mapping[Decision[Any], tuple[Any, ...]]
 """Values worth trying, by decision."""
@@ -53,6 +54,10 @@ class KernelShape:
     """Whether sums of a row are rescaled as a maximum grows."""
     chooses: bool
     """Whether a choice has a costly side."""
+    packs: bool
+    """Whether it is one that could be computed for packed elements."""
+    carries: bool
+    """Whether points of the grid are lanes, and run loops that hand something on."""
     settles: bool
     """Whether a loop may end early."""
     reduces: bool
@@ -72,6 +77,7 @@ class KernelShape:
         dots = [step for step in steps if isinstance(step, Dot)]
         stages = [stage for step in steps if isinstance(step, RowGroup) for stage in step.stages]
         outputs = [buffer.type.nbytes for buffer in program.buffers if buffer.space is Space.OUTPUT]
+        chooses = any(len(with_rare_sides(stage.body, lambda _: True)) < len(stage.body) for stage in stages)
         return KernelShape(
             in_row_blocks=any(phase.row_block is not None for phase in program.phases()),
             staged=bool(stages),
@@ -83,7 +89,9 @@ class KernelShape:
             sweeps=any(phase.sweep is not None for phase in program.phases()),
             is_plain_product=bool(dots) and plain_product(program) is not None,
             rescales=any(stage.stabiliser is not None for stage in stages),
-            chooses=any(len(with_rare_sides(stage.body, lambda _: True)) < len(stage.body) for stage in stages),
+            chooses=chooses,
+            packs=chooses and any(map(packs, program.phases())),
+            carries=any(map(_carries, program.phases())),
             settles=any(isinstance(s, Leave) and not s.required for stage in stages for s in stage.body),
             reduces=any(isinstance(statement, Reduce) for stage in stages for statement in stage.body),
             keeps=any(buffer.space is Space.SCRATCH for buffer in program.buffers) and not program.reads_around,
@@ -91,6 +99,15 @@ class KernelShape:
             largest_output_bytes=max(outputs, default=0),
             parameter_bytes=sum(buffer.type.nbytes for buffer in program.parameters()),
         )
+
+
+def _carries(phase: Phase) -> bool:
+    stages = [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
+    return (
+        phase.vectorised is not None
+        and all(map(walks_in_blocks, stages))
+        and any(isinstance(s, Carry) for stage in stages for s in stage.body)
+    )
 
 
 def _never(shape: KernelShape) -> bool:  # noqa: ARG001  # what asks of a shape has one signature

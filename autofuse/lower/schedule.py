@@ -137,9 +137,10 @@ PLACEMENT: Decision[str] = Decision(
 SIDES: Decision[str] = Decision(
     "sides",
     "auto",
-    Options(("auto", "any", "always")),
+    Options(("auto", "any", "always", "packed")),
     "a costly side of a choice (np.where) is computed for every element, or only where any of those that are computed"
-    " together takes it; auto: any in loops over time, whose lanes seldom take the same side, else always",
+    " together takes it, or (packed) for those alone that take it, collected over a block; auto: any in loops over"
+    " time, whose lanes seldom take the same side, else always",
 )
 EARLY_END: Decision[bool] = Decision(
     "early_end",

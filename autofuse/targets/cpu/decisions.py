@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autofuse.lower.decisions import KEEPS, OVERLAPS, WALKS, Decisions, KernelShape, Rule
-from autofuse.lower.schedule import Decision, Options, Range, Schedule, Value
+from autofuse.lower.schedule import SIDES, Decision, Options, Range, Schedule, Value
 
 VECTOR_BITS: Decision[int] = Decision(
     "vector_bits",
@@ -19,6 +19,13 @@ STREAM_STORES: Decision[bool | None] = Decision(
     "element-wise stages write outputs past the caches, which pays where outputs are larger than the last cache that"
     " their reader would find them in, and costs dearly where they are not; None: by the size of the buffers",
 )
+STATE: Decision[str] = Decision(
+    "state",
+    "registers",
+    Options(("registers", "cache")),
+    "where the state of a loop over time is: in registers, for a few vectors of elements that run all iterations, or in"
+    " the first cache, for a block of them that does one iteration after the other, as packed sides (`sides`) need it",
+)
 
 WIDE_BITS = 512
 """Narrower machines have one width that is worth using, which is what they get by default."""
@@ -28,13 +35,17 @@ no cache keeps it for the reader. Measured (Xeon, 2 threads): 67 MB 5 % faster t
 130 MB and more 20 to 55 % faster."""
 _STREAMED_BYTES = 8 << 20
 """An output this large does not stay in a core's caches, so writing past them can pay."""
+PACKED = Rule(
+    SIDES, lambda shape: ("auto", "any", "always", *(("packed",) if shape.packs else ())) if shape.chooses else ()
+)
 
 
 def cpu_decisions(vector_bits: int = WIDE_BITS) -> Decisions:
     """All decisions of a machine whose widest vectors have so many bits."""
     return Decisions(
         (
-            *WALKS,
+            *(PACKED if rule.decision is SIDES else rule for rule in WALKS),
+            Rule(STATE, lambda shape: ("registers", "cache") if shape.carries else ()),
             Rule(UNROLL, lambda shape: (1, 2, 4, 8) if shape.staged else (), in_code=True),
             Rule(VECTOR_BITS, lambda shape: _widths(vector_bits) if shape.staged else ()),
             Rule(STREAM_STORES, _streams, contextual=True, in_code=True),

@@ -43,11 +43,16 @@ def restarted(key, x):
     return af.scan(step, (key, x), None, length=9)[0][1]
 
 
-def kernel(function, arguments, engine, **schedule):
+def lowered(function, arguments, **schedule):
+    """All of a function as one kernel, and its inputs by name."""
     atoms = AtomGraph(clean(af.trace(function, *arguments)))
     outputs = tuple(dict.fromkeys(atoms.graph.outputs))
     program = lower(atoms.candidate(frozenset(atoms.atoms), outputs), cpu_schedule(**schedule), "kernel")
-    inputs = {v.name: a for v, a in zip(atoms.graph.inputs, arguments, strict=True)}
+    return program, {v.name: a for v, a in zip(atoms.graph.inputs, arguments, strict=True)}
+
+
+def kernel(function, arguments, engine, **schedule):
+    program, inputs = lowered(function, arguments, **schedule)
     return Kernel(program, engine), inputs
 
 

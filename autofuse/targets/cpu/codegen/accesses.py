@@ -15,10 +15,11 @@ from autofuse.targets.cpu.codegen.offsets import (
     bounds_in,
     index_bits,
     lane_offsets,
+    lane_steps,
     pointer,
     split_lanes,
 )
-from autofuse.targets.cpu.codegen.values import Group, Value, iota
+from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec, mangled
 from autofuse.targets.cpu.scalars import emit_constant, emit_load_conversion, emit_splat, emit_store_conversion
 
@@ -60,9 +61,9 @@ def load(fn: FunctionText, place: Place, statement: Load, group: Group) -> Value
     if mask is not None and mask.static is True:
         mask = None
     parts = split_lanes(statement.offset, group)
-    if _private(place, group) and parts.is_uniform:
+    if _private(place, group) and parts.is_uniform and not group.lanes.order:
         found = _load_private(fn, place, parts.uniform, group)
-    elif parts.is_uniform and (mask is None or not mask.varying or _inside(place, statement.offset, group)):
+    elif _is_one(place, parts, group) and (mask is None or not mask.varying or _inside(place, statement.offset, group)):
         found = _load_scalar(fn, place, parts.uniform, mask, group)
     else:
         found = _load_vector(fn, place, statement.offset, parts, mask, group)
@@ -94,6 +95,11 @@ def select(fn: FunctionText, condition: Value, yes: Value, no: Value, group: Gro
 
 def _private(place: Place, group: Group) -> bool:
     return group.lanes.private > 0 and place.buffer.space is Space.SCRATCH
+
+
+def _is_one(place: Place, parts: Split, group: Group) -> bool:
+    """Whether it is one element for all lanes."""
+    return parts.is_uniform and not _private(place, group)
 
 
 def _inside(place: Place, offset: Affine, group: Group) -> bool:
@@ -129,9 +135,10 @@ def _load_vector(
     vec = Vec(place.dtype, count)
     test = lane_mask(fn, mask, group)
     short = 2 <= parts.stride <= min(SHORT_STRIDE, count + 1)
-    if test is None and not parts.varying and short and not _private(place, group):
+    is_scattered = parts.varying or group.lanes.order or _private(place, group)
+    if test is None and short and not is_scattered:
         name = _strided(fn, place, parts, group)
-    elif parts.varying or parts.stride not in (1, -1) or _private(place, group):
+    elif is_scattered or parts.stride not in (1, -1):
         name = _gather(fn, place, offset, parts, test, group)
     elif parts.stride == 1:
         name = _contiguous(fn, place, parts.uniform, test, group, inside=mask is None)
@@ -206,7 +213,7 @@ def _addresses(fn: FunctionText, place: Place, offset: Affine, parts: Split, gro
     if _private(place, group):
         uniform = uniform * group.lanes.private + group.slot
         scaled = fn.emit(f"mul <{count} x i{bits}> {lanes}, splat (i{bits} {group.lanes.private})")
-        lanes = fn.emit(f"add <{count} x i{bits}> {scaled}, {iota(count, bits)}")
+        lanes = fn.emit(f"add <{count} x i{bits}> {scaled}, {lane_steps(fn, group, bits)}")
     base = pointer(fn, place.base, place.element, uniform, group, inside=False)
     return fn.emit(f"getelementptr {place.element}, ptr {base}, <{count} x i{bits}> {lanes}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.lazydataclass import dataclass
@@ -63,36 +63,50 @@ class Body:
 
         `groups` differ only in where they are. `wanted`: scalars that the caller reads afterwards.
         """
-        # interleaving hides latency; with more than 5/4 of the registers alive (measured) spills cost more than that
+        needed = self.needed(statements, groups, wanted)
+        self.interleave(needed, self.items(needed, groups[0], flights[0], wanted), groups, flights)
+
+    def needed(
+        self, statements: Sequence[Statement], groups: Sequence[Group], wanted: frozenset[int] = frozenset()
+    ) -> list[Statement]:
+        """The statements that are needed where the groups are; what is known there is in their `values`."""
         known = known_truths(statements, groups[0].ranges, groups[0].assumed)
         live = live_scalars(statements, known, wanted) - groups[0].fetched
         for group in groups:
             group.values.update({n: Value("true" if truth else "false", BOOL, False) for n, truth in known.items()})
-        needed = [s for s in statements if _is_effect(s) or _number(s) in live - known.keys()]
+        return [s for s in statements if _is_effect(s) or _number(s) in live - known.keys()]
+
+    def interleave(
+        self,
+        needed: Sequence[Statement],
+        items: Sequence[Item],
+        groups: Sequence[Group],
+        flights: Sequence[Accumulators],
+    ) -> None:
+        """Append the code of statements, in the order of `items`, one group beside the other."""
+        # interleaving hides latency; with more than 5/4 of the registers alive (measured) spills cost more than that
         together = max(1, self.registers * 5 // 4 // max(most_alive(needed), 1))
         pairs = list(zip(groups, flights, strict=True))
-        items = self._items(needed, groups[0], flights[0], wanted)
         for first in range(0, len(pairs), together):
             for item in items:
                 for group, flight in pairs[first : first + together]:
                     if isinstance(item, RareSide):
                         self._rare_side(item, group, flight)
                     elif group is groups[0] or not _shares(item, groups[0], group, flight):
-                        self._statement(item, group, flight)
+                        self.statement(item, group, flight)
 
-    def _items(
-        self, statements: Sequence[Statement], group: Group, flight: Accumulators, wanted: frozenset[int]
+    def items(
+        self,
+        statements: Sequence[Statement],
+        group: Group,
+        flight: Accumulators,
+        wanted: frozenset[int] = frozenset(),
     ) -> Sequence[Item]:
         """The statements, costly sides of choices together, if those are to be computed where a lane takes them."""
         carries = any(isinstance(s, Carry) for s in statements)
         if self.sides == "always" or (self.sides == "auto" and not carries):
             return statements
-        if group.lanes.count == 1:
-            return with_rare_sides(statements, lambda _: True, wanted)
-        known = {number for number, value in group.values.items() if value.varying}
-        known |= {n for n, carried in flight.items() if not isinstance(carried, Carried) or carried.varying}
-        varying = varying_scalars(Stage((), tuple(statements), None), known, group.lanes.symbol)
-        return with_rare_sides(statements, varying.__contains__, wanted)
+        return with_rare_sides(statements, varying_in(statements, group, flight), wanted)
 
     def _rare_side(self, side: RareSide, group: Group, accumulators: Accumulators) -> None:
         """A branch around what a side needs, taken where any lane takes the side."""
@@ -112,7 +126,7 @@ class Body:
         inner = group.nested({})
         inner.scalars = dict(group.scalars)
         for statement in (*side.inside, *side.selects):
-            self._statement(statement, inner, accumulators)
+            self.statement(statement, inner, accumulators)
         chosen = [inner.operand(fn, select.result, lanes) for select in side.selects]
         end = fn.current
         fn.branch(behind)
@@ -121,7 +135,8 @@ class Body:
             phi = fn.phi(Vec(select.dtype, lanes).llvm, [(name, end), (other, before)])
             group.values[select.result] = Value(phi, select.dtype, lanes > 1)
 
-    def _statement(self, statement: Statement, group: Group, accumulators: Accumulators) -> None:
+    def statement(self, statement: Statement, group: Group, accumulators: Accumulators) -> None:
+        """Append the code of one statement; its result lands in the group's values."""
         match statement:
             case Store():
                 accesses.store(self.fn, self.places[statement.buffer], statement, group)
@@ -177,6 +192,15 @@ class Body:
         dtypes = [operand.dtype for operand in operands]
         name = emit_map(self.fn, statement.opcode, names, dtypes, statement.dtype, lanes)
         return Value(name, statement.dtype, varying)
+
+
+def varying_in(statements: Sequence[Statement], group: Group, flight: Accumulators) -> Callable[[int], bool]:
+    """Whether lanes of a group differ in a scalar of these statements; a single lane has all for itself."""
+    if group.lanes.count == 1:
+        return lambda _: True
+    known = {number for number, value in group.values.items() if value.varying}
+    known |= {n for n, carried in flight.items() if not isinstance(carried, Carried) or carried.varying}
+    return varying_scalars(Stage((), tuple(statements), None), known, group.lanes.symbol).__contains__
 
 
 def _shares(statement: Statement, first: Group, group: Group, accumulators: Accumulators) -> bool:

@@ -31,6 +31,8 @@ class Carried:
 
     def element(self, fn: FunctionText, number: str) -> Carried:
         """That of vector `number`, an i64 operand, where there are several; shared by all if lanes share it."""
+        if not self.varying:
+            return self
         return replace(self, cell=fn.emit(f"getelementptr inbounds {self._type}, ptr {self.cell}, i64 {number}"))
 
     def start(self, fn: FunctionText, group: Group) -> None:

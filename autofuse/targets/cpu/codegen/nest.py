@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.sections import body_within, cone, parts_of, repeated
+from autofuse.lower.sidesegments import packed_sides
 from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Repeat, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
+from autofuse.targets.cpu.codegen.blockline import Block, BlockLine, Room, vectors_in_block
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.carried import Carried, make_carried
 from autofuse.targets.cpu.codegen.conditions import emit_all, used_scalars
@@ -57,6 +59,8 @@ class Nest:
 
     body: Body
     widths: Widths
+    room: Room
+    """For what blocks keep."""
     bounds: RuntimeBounds = field(default_factory=RuntimeBounds)
     """Where loops end that the run decides."""
 
@@ -270,13 +274,16 @@ class _StageLoop:
             self._iteration(groups, flights)
             return
         segments = self.segments.get(self.vectorised, whole(self.vectorised))
+        vectors = self._packed_vectors(self.vectorised)
         for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
             if self.stage.is_reversed:
                 self._backward_vectors(groups[0], lo, hi, flights)
             else:
                 for part in self.nest.parts_of(self.stage, self.vectorised, (lo, hi), groups[0]):
                     inner = groups[0].nested({}, assumed=part.assumed)
-                    if part.is_all(lo, hi):
+                    if vectors:
+                        self._blocks(inner, part, (lo, hi), vectors, flights)
+                    elif part.is_all(lo, hi):
                         self._vectors(inner, lo, hi, flights)
                     else:
                         self._part_of_vectors(inner, part, (lo, hi), flights)
@@ -329,6 +336,32 @@ class _StageLoop:
         with counted_loop(fn, middle, part.stop, self.count, nonempty=False, as_written=True) as position:
             active = self._active(Index(position), part.stop)
             self.body.write(self.stage.body, [self._spread(group, Index(position), last, active)], flights[:1])
+
+    def _packed_vectors(self, lane: Symbol) -> int:
+        """The vectors of a block, if costly sides are packed over the lanes of the stage; else 0."""
+        if self.body.sides != "packed" or self.stage.is_ordered:
+            return 0
+        sides = packed_sides(self.stage, lane, in_grid=False)
+        return vectors_in_block(sides, 0, self.unroll, -(-lane.extent // self.count), self.widths.vector_bits)
+
+    def _blocks(
+        self, group: Group, part: Part, within: tuple[int, int], vectors: int, flights: Sequence[Flight]
+    ) -> None:
+        """The vectorised loop over a part, block by block; vectors add to the same flights as without blocks."""
+        fn, (lo, hi) = self.fn, within
+        assert self.vectorised is not None
+        points, is_whole = vectors * self.count, part.is_all(lo, hi) and (hi - lo) % self.count == 0
+        with counted_loop(fn, part.start, part.stop, points, nonempty=False, as_written=True) as first:
+            last = fn.emit(f"add nuw nsw i64 {first}, {points}")
+            last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", last), ("i64", part.stop)])
+            BlockLine(
+                self.body,
+                Block(first, last, self.vectorised, self.count, vectors, self.unroll, is_whole),
+                group,
+                lambda around, vector: self._spread(around, vector.position, (lo, hi - 1), vector.active, vector.order),
+                lambda _, place: flights[place.addend // self.count],
+                self.nest.room,
+            ).write(self.stage.body)
 
     def _backward_vectors(self, group: Group, lo: int, hi: int, flights: Sequence[Flight]) -> None:
         """The same from the last iteration to the first, for scans that run backward."""
@@ -405,10 +438,12 @@ class _StageLoop:
             inner.scalars, inner.streamed = groups[0].scalars, streamed
         self.body.write(self.stage.body, groups, flights[:unroll])
 
-    def _spread(self, group: Group, position: Index, within: tuple[int, int], active: str | None) -> Group:
+    def _spread(
+        self, group: Group, position: Index, within: tuple[int, int], active: str | None, order: str = ""
+    ) -> Group:
         """The group with the vectorised symbol spread out from `position`."""
         assert self.vectorised is not None
-        lanes = Lanes(self.count, self.vectorised)
+        lanes = Lanes(self.count, self.vectorised, order=order)
         return group.nested({self.vectorised: position}, lanes=lanes, ranges={self.vectorised: within}, active=active)
 
 

@@ -247,13 +247,23 @@ def lane_offsets(fn: FunctionText, parts: Split, group: Group, bits: int) -> str
     """What the lanes add to the uniform part, as `<count x iBITS>`."""
     count = group.lanes.count
     type_ = f"<{count} x i{bits}>"
-    total = iota(count, bits, parts.stride)
+    total = lane_steps(fn, group, bits, parts.stride)
     for variable, coefficient in parts.varying:
         term = _vector_variable(fn, variable, group, bits)
         if coefficient != 1:
             term = fn.emit(f"mul {type_} {term}, splat (i{bits} {coefficient})")
         total = fn.emit(f"add {type_} {total}, {term}")
     return total
+
+
+def lane_steps(fn: FunctionText, group: Group, bits: int, stride: int = 1) -> str:
+    """`stride` times how far each lane lies behind the first one, as `<count x iBITS>`."""
+    count, order = group.lanes.count, group.lanes.order
+    if not order or not stride:
+        return iota(count, bits, stride)
+    type_ = f"<{count} x i{bits}>"
+    steps = fn.emit(f"sext <{count} x i32> {order} to {type_}") if bits > 32 else order
+    return steps if stride == 1 else fn.emit(f"mul {type_} {steps}, splat (i{bits} {stride})")
 
 
 def narrowed(fn: FunctionText, operand: str, bits: int) -> str:

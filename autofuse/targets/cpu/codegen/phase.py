@@ -8,6 +8,7 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Dot, Phase, Space, Stage, Statement, TileProgram
 from autofuse.targets.cpu.codegen.accesses import Place
+from autofuse.targets.cpu.codegen.blockline import Room
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.conditions import used_scalars
 from autofuse.targets.cpu.codegen.grid import At, write_points
@@ -32,7 +33,7 @@ def write_phase(
         "void",
         [("ptr noalias readonly captures(none)", "buffers"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch")],
     )
-    layout = plan_layout(program, phase, widths)
+    layout = plan_layout(program, phase, widths, in_blocks=True)
     places, scratch_bytes = _places(fn, program, phase, tags, layout.copies)
     work = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
     scratch_bytes += _work_bytes(program, phase, widths)
@@ -42,7 +43,7 @@ def write_phase(
         made = {s.result for s in statements}  # type: ignore[union-attr]  # what is computed here is no effect
         body.write(statements, [group], [{}], used_scalars(statements) | made)
 
-    nest = Nest(body, widths, bounds_of(fn, program, phase, emit))
+    nest = Nest(body, widths, Room(fn), bounds_of(fn, program, phase, emit))
     if layout.blocks and phase.vectorised is not None:
         Sweep.of(phase.grid, phase.steps, nest, layout).write()
     elif layout.blocks:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.sidesegments import packed_sides_of, walks_in_blocks
 from autofuse.lower.tile import Carry, Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.targets.cpu.codegen.blockline import vectors_in_block
 from autofuse.targets.cpu.codegen.pointwork import point_ns
 from autofuse.targets.cpu.codegen.registertranspose import Transpose, find_transpose
 from autofuse.targets.cpu.codegen.strips import STRIP_BYTES, Strip
@@ -54,11 +56,12 @@ def stages_of(phase: Phase) -> list[Stage]:
     return [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
 
 
-def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
-    """Decide."""
+def plan_layout(program: TileProgram, phase: Phase, widths: Widths, *, in_blocks: bool = False) -> Layout:
+    """Decide. `in_blocks`: with strips that are blocks, where the schedule wants them; else as it would be without."""
     stages = stages_of(phase)
     lanes, unroll = widths.of(stages, phase.vectorised.extent) if phase.vectorised is not None else (1, 1)
-    strip = _strip(program, phase, stages, lanes, unroll)
+    strip = _block(program, phase, stages, (lanes, unroll), widths) if in_blocks else None
+    strip = strip or _strip(program, phase, stages, lanes, unroll)
     transpose = find_transpose(phase, stages, lanes) if strip is None else None
     task_ns = widths.task_us * 1000
     tile, blocks, block_ns = _blocks(phase, (lanes, unroll), transpose, task_ns, widths)
@@ -87,14 +90,33 @@ def _strip(program: TileProgram, phase: Phase, stages: Sequence[Stage], lanes: i
         return None
     if any(stage.in_order or any(isinstance(s, Carry) for s in stage.body) for stage in stages):
         return None  # the state of a loop is kept in registers, and what all lanes share is computed once for all
-    used = used_buffers(phase)
-    scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)
     vectors = min(
-        STRIP_BYTES * 8 // program.schedule[VECTOR_BITS],
-        _STRIP_SCRATCH_BYTES // (lanes * scratch) if scratch else 1 << 20,
-        -(-phase.vectorised.extent // lanes),
+        STRIP_BYTES * 8 // program.schedule[VECTOR_BITS], _most_vectors(program, phase, phase.vectorised, lanes)
     )
     return Strip(phase.vectorised, lanes, vectors) if vectors > unroll else None
+
+
+def _block(
+    program: TileProgram, phase: Phase, stages: Sequence[Stage], vectors: tuple[int, int], widths: Widths
+) -> Strip | None:
+    """Strips that are blocks, for costly sides that are packed, or for the state of loops over time."""
+    (lanes, unroll), lane = vectors, phase.vectorised
+    if lane is None or lanes == 1 or not all(map(walks_in_blocks, stages)):
+        return None
+    sides = [side for stage in stages for side in packed_sides_of(phase, stage)] if widths.sides == "packed" else []
+    carries = sum(isinstance(s, Carry) for stage in stages for s in stage.body)
+    if not sides and not (widths.state == "cache" and carries):
+        return None
+    most = _most_vectors(program, phase, lane, lanes)
+    count = vectors_in_block(sides, carries, unroll, most, widths.vector_bits)
+    return Strip(lane, lanes, count, min(unroll, count)) if count else None
+
+
+def _most_vectors(program: TileProgram, phase: Phase, lane: Symbol, lanes: int) -> int:
+    """The vectors that a strip has at most, by its scratch and by the extent of its symbol."""
+    used = used_buffers(phase)
+    scratch = sum(b.type.nbytes for b in program.buffers if b.space is Space.SCRATCH and b.name in used)
+    return min(_STRIP_SCRATCH_BYTES // (lanes * scratch) if scratch else 1 << 20, -(-lane.extent // lanes))
 
 
 def _blocks(

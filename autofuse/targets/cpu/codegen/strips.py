@@ -12,8 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.ir.index import Symbol, of
 from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage
+from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Statement
+from autofuse.targets.cpu.codegen.accumulators import Accumulator
+from autofuse.targets.cpu.codegen.argreduce import Best
+from autofuse.targets.cpu.codegen.blockline import Block, BlockLine, Vector
 from autofuse.targets.cpu.codegen.body import Body
+from autofuse.targets.cpu.codegen.carried import Carried
 from autofuse.targets.cpu.codegen.conditions import used_scalars
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.nest import Flight, Nest, make_accumulators
@@ -36,6 +40,9 @@ class Strip:
     lanes: int
     vectors: int
     """Most vectors in a strip."""
+    together: int = 0
+    """Vectors side by side where a strip is a block (`blockline`), whose iterations all see what all lanes share; else
+    0: one vector at a time, some iterations of it."""
 
     @property
     def points(self) -> int:
@@ -90,15 +97,31 @@ class StripWriter:
         self, first: str, position: str, group: Group, active: str | None, inside: Callable[[Group, str], None]
     ) -> None:
         slot = self._fn.emit(f"sub nuw nsw i64 {position}, {first}")
-        shift = self.strip.lanes.bit_length() - 1
-        number = self._fn.emit(f"lshr exact i64 {slot}, {shift}")
-        at = {self.strip.vectorised: Index(position), self._number: Index(slot)}
-        lanes = Lanes(self.strip.lanes, self.strip.vectorised, self.strip.points)
-        inner = group.nested(
-            at, lanes=lanes, ranges={self.strip.vectorised: (self.within[0], self.within[1] - 1)}, active=active
-        )
+        number = self.number(slot)
+        inside(self.spread(group, Vector(Index(position), Index(slot), active)), number)
+
+    def number(self, place: str) -> str:
+        """The number of the vector at a place of the strip."""
+        return self._fn.emit(f"lshr exact i64 {place}, {self.strip.lanes.bit_length() - 1}")
+
+    def spread(self, group: Group, vector: Vector) -> Group:
+        """The group of a vector of the strip."""
+        at = {self.strip.vectorised: vector.position, self._number: vector.place}
+        lanes = Lanes(self.strip.lanes, self.strip.vectorised, self.strip.points, vector.order)
+        ranges = {self.strip.vectorised: (self.within[0], self.within[1] - 1)}
+        inner = group.nested(at, lanes=lanes, ranges=ranges, active=vector.active)
         inner.slot = of(self._number)
-        inside(inner, number)
+        return inner
+
+    def block(self, group: Group, first: str, last: str) -> Block:
+        """The strip between two positions, as a block."""
+        strip, is_whole = self.strip, self.within == (0, self.strip.vectorised.extent) and not group.assumed
+        is_whole = is_whole and strip.vectorised.extent % strip.lanes == 0
+        return Block(first, last, strip.vectorised, strip.lanes, strip.vectors, strip.together, is_whole)
+
+
+def _differs(accumulator: Accumulator | Best | Carried) -> bool:
+    return not isinstance(accumulator, Carried) or accumulator.varying
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +141,7 @@ class _StripStage:
         """Append the stage for one strip."""
         strip = self.writer.strip
         like = point.nested({}, lanes=Lanes(strip.lanes, strip.vectorised, strip.points))
-        like.values.update({n: Value("", a.statement.dtype, varying=True) for n, a in self.kept.items()})
+        like.values.update({n: Value("", a.statement.dtype, _differs(a)) for n, a in self.kept.items()})
         own = make_accumulators(self._fn, self.stage, like, strip.vectors)
         if own:
             self.writer.vectors(self.first, self.last, point, lambda group, number: self._start(group, number, own))
@@ -128,6 +151,9 @@ class _StripStage:
         self.kept.update(own)
 
     def _start(self, group: Group, number: str, own: Flight) -> None:
+        if self.stage.before:
+            self._read_kept(group, number, self.stage.before)
+            self.writer.body.write(self.stage.before, [group], [{}], used_scalars(self.stage.body))
         for accumulator in own.values():
             accumulator.element(self._fn, number).start(self._fn, group)
 
@@ -138,7 +164,7 @@ class _StripStage:
             return
         symbol, inner = order[0], order[1:]
         backward = self.stage.is_reversed
-        together = 1 if inner or backward else self._together()
+        together = 1 if inner or backward or self.writer.strip.together else self._together()
         parts = segments.get(symbol, whole(symbol))
         for lo, hi in reversed(parts) if backward else parts:
             for part in self.writer.nest.parts_of(self.stage, symbol, (lo, hi), point):
@@ -173,14 +199,38 @@ class _StripStage:
         return max(1, min(8, _FEW_STATEMENTS // len(self.stage.body))) if reduces else 1
 
     def _vectors(self, point: Group, iterations: Sequence[Mapping[Symbol, Index]], own: Flight) -> None:
-        wanted = used_scalars(self.stage.body)
+        if self.writer.strip.together:
+            for at in iterations:
+                self._block(point.nested(at), own)
+            return
 
         def inside(group: Group, number: str) -> None:
-            for scalar, accumulator in self.kept.items():
-                if scalar in wanted:
-                    group.values[scalar] = accumulator.element(self._fn, number).lane_values(self._fn)
-            flight = {scalar: accumulator.element(self._fn, number) for scalar, accumulator in own.items()}
+            flight = self._flight(group, number, own)
             for at in iterations:
                 self.writer.body.write(self.stage.body, [group.nested(at)], [flight])
 
         self.writer.vectors(self.first, self.last, point, inside)
+
+    def _block(self, point: Group, own: Flight) -> None:
+        """One iteration of the block."""
+        writer = self.writer
+
+        def flight(group: Group, place: Index) -> Flight:
+            number = "0"
+            if place.base:
+                number = writer.number(self._fn.emit(f"add nuw nsw i64 {place.base}, {place.addend}"))
+            return self._flight(group, number, own)
+
+        block = writer.block(point, self.first, self.last)
+        BlockLine(writer.body, block, point, writer.spread, flight, writer.nest.room).write(self.stage.body)
+
+    def _flight(self, group: Group, number: str, own: Flight) -> Flight:
+        """What a vector reduces or hands on; what earlier stages did lands in the group's values."""
+        self._read_kept(group, number, self.stage.body)
+        return {scalar: accumulator.element(self._fn, number) for scalar, accumulator in own.items()}
+
+    def _read_kept(self, group: Group, number: str, statements: Sequence[Statement]) -> None:
+        wanted = used_scalars(statements)
+        for scalar, accumulator in self.kept.items():
+            if scalar in wanted:
+                group.values[scalar] = accumulator.element(self._fn, number).lane_values(self._fn)

@@ -53,6 +53,8 @@ class Lanes:
     private: int = 0
     """Lanes of one tile when the lanes are grid points: scratch then holds that many copies of each element, side by
     side. 0 when scratch is shared by the lanes."""
+    order: str = ""
+    """How far each lane lies behind the position of the first one, an `<n x i32>` operand; empty for 0, 1, 2, ..."""
 
 
 @dataclass(slots=True)

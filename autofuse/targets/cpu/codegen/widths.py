@@ -10,7 +10,7 @@ from autofuse.lower.schedule import PRODUCTS, SIDES
 from autofuse.lower.tile import Effect, Leave, Load, Map, Next, Repeat, Stage, Store, Test, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
-from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
+from autofuse.targets.cpu.decisions import STATE, UNROLL, VECTOR_BITS
 
 TASK_US = 5.0
 """Least work worth handing to another worker, in estimated microseconds."""
@@ -55,6 +55,8 @@ class Widths:
     """Least work worth handing to another worker."""
     sides: str = "auto"
     """When costly sides of choices are computed, as the schedule says."""
+    state: str = "registers"
+    """Where the state of loops is, as the schedule says."""
 
     @staticmethod
     def chosen(program: TileProgram, vector_bits: int, task_us: float = TASK_US) -> Widths:
@@ -69,6 +71,7 @@ class Widths:
             stream_transposed=streams_transposed(program),
             task_us=task_us,
             sides=schedule[SIDES],
+            state=schedule[STATE],
         )
 
     def of_stage(self, stage: Stage) -> tuple[int, int]:

@@ -17,8 +17,9 @@ from autofuse.cost_models.features import (
 from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
 from autofuse.lazydataclass import replace
-from autofuse.lower.schedule import PRODUCTS
-from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
+from autofuse.lower.schedule import PRODUCTS, SIDES
+from autofuse.lower.sidesegments import packed_sides_of
+from autofuse.lower.tile import Buffer, Dot, Effect, OpaqueProgram, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
@@ -59,7 +60,8 @@ class FeatureReader:
         first, multiplies = self._programs[lowering]
         # all that decides: what else a schedule says is no part of a walk
         schedule, products = program.schedule, program.schedule[PRODUCTS] if multiplies else ""
-        key = lowering, schedule[VECTOR_BITS], schedule[UNROLL], products
+        packs = schedule[SIDES] == "packed"
+        key = lowering, schedule[VECTOR_BITS], schedule[UNROLL], products, packs
         same = first.buffers is program.buffers
         found = self._walked.get(key) if same else None
         if found is None:
@@ -141,7 +143,7 @@ class _Reader:
                 dots.append(self._dot(step, phase, grid))
                 inner = [levels_between(own, grid, grid.depth, grid.depth, scratch_stays=False)]
             else:
-                own, walked, inner = self._group(step, rows, scalars, layout, registers)
+                own, walked, inner = self._group(step, phase, rows, scalars, layout, registers)
                 stages += walked
             if phase.row_block is not None and isinstance(step, RowGroup):
                 levels = levels_between(own, rows, grid.depth, rows.depth, scratch_stays=False)
@@ -174,7 +176,13 @@ class _Reader:
         return DotFeatures(*shape, calls, every, dot.dtype.name, cycles is None, cycles or 0.0)
 
     def _group(
-        self, group: RowGroup, rows: LoopNest, scalars: dict[int, Scalar], layout: Layout, registers: Registers
+        self,
+        group: RowGroup,
+        phase: Phase,
+        rows: LoopNest,
+        scalars: dict[int, Scalar],
+        layout: Layout,
+        registers: Registers,
     ) -> tuple[list[Access], list[StageFeatures], list[Reuse]]:
         accesses: list[Access] = []
         stages: list[StageFeatures] = []
@@ -182,12 +190,19 @@ class _Reader:
         seen: set[str] = set()
         for stage in group.stages:
             nest = stage_nest(rows, stage, self.widths)
-            walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout)
+            packed = _packed(phase, stage) if self.widths.sides == "packed" else frozenset[int]()
+            walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout, packed)
             stages.append(replace(walk.features(seen), spilled=registers.after(stage).beyond))
             accesses += walk.accesses
             span = rows.depth, nest.depth
             parts.append(levels_between(walk.accesses, nest, *span, scratch_stays=False, innermost=True))
         return accesses, stages, parts
+
+
+def _packed(phase: Phase, stage: Stage) -> frozenset[int]:
+    """What is computed for packed elements alone."""
+    sides = packed_sides_of(phase, stage)
+    return frozenset(s.result for side in sides for s in side.inside if not isinstance(s, Effect))
 
 
 def _opaque(program: OpaqueProgram, vector_bits: int) -> KernelFeatures:

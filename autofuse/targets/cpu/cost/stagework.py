@@ -52,6 +52,10 @@ _EXTREME_LINKS, _PLACED_LINKS = 2.0, 4.0
 """Of a maximum that remembers NaN: a comparison and a choice; of a position: that again, of pairs."""
 _TRANSPOSE = 2.0
 """Shuffles cost this many ordinary operations: one port has them all."""
+_TAKEN = 0.5
+"""Of elements, how many take a costly side that is packed: nobody knows before it is measured."""
+_COLLECTED = 8.0
+"""Instructions that collect those of a vector which take it."""
 _QUOTIENT = 5.0
 """Integer operations of a division by a constant."""
 
@@ -98,8 +102,9 @@ class StageWalk:
         buffers: Mapping[str, Buffer],
         scalars: dict[int, Scalar],
         layout: Layout,
+        packed: Collection[int] = (),
     ) -> None:
-        """`nests`: all loops around the body, and those around the stage."""
+        """`nests`: all loops around the body, and those around the stage. `packed`: of costly sides that are packed."""
         self.stage, self.buffers, self.scalars, self.layout = stage, buffers, scalars, layout
         self.nest, self.entry = nests
         self._transposed = layout.transpose.statements if layout.transpose is not None else frozenset[Load | Store]()
@@ -110,6 +115,10 @@ class StageWalk:
         self._static = all(not isinstance(s, Test) for s in stage.body)
         self._cut = _cut_tests(stage, nests[0], layout.tiles)
         self._needed = {} if self._static else _needed_shares(stage.body, self._cut)
+        self._packed = packed
+        self._needed |= {number: _TAKEN * self._needed.get(number, 1.0) for number in packed}
+        if packed:
+            self._counts.operate("integer", dtypes.I32, _COLLECTED * self._every())
         known = {number for number, scalar in scalars.items() if scalar.varying}
         self._varying = varying_scalars(stage, known, self.nest.vectorised) if stage.before else frozenset[int]()
         for statement in stage.body:
@@ -358,7 +367,7 @@ class StageWalk:
             counted = self._counts.operations if varying else self._counts.scalars
             for key, weight in work.operations:
                 counted[key] = counted.get(key, 0.0) + weight * times
-        if statement.dtype.is_float:
+        if statement.dtype.is_float and statement.result not in self._packed:
             self._counts.flops += work.flops * self.nest.elements_to[depth]
         self._define(statement.result, _mapped(statement, operands, depth, varying))
 

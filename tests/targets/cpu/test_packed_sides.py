@@ -1,0 +1,156 @@
+"""Costly sides for packed elements, and the state of loops in the cache: the same bits as for all elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofuse.errors import LegalityError
+from autofuse.lower.decisions import KernelShape
+from autofuse.lower.schedule import SIDES
+from autofuse.targets.cpu.cost.extract import features
+from autofuse.targets.cpu.decisions import STATE, cpu_decisions
+from autofuse.targets.cpu.native.engine import default_engine
+from autofuse.targets.cuda.decisions import CUDA_DECISIONS
+from tests.fixtures.loopprograms import KEY, PROGRAMS, random_program
+from tests.fixtures.sideprograms import random_sides
+from tests.fixtures.tilekernels import generated
+from tests.targets.cpu.test_rare_sides import elements, kernel, lowered, restarted
+
+F32 = np.float32
+PACKED, CACHED = {"sides": "packed"}, {"sides": "any", "state": "cache"}
+
+
+def same(function: Any, arguments: Any, *schedules: dict[str, Any], parts: int = 1, **others: Any) -> None:
+    """Whether each schedule gives the bits of both sides computed for every element."""
+    engine = default_engine()
+    always, inputs = kernel(function, arguments, engine, sides="always", **others)
+    expected = always.run(inputs)
+    for schedule in schedules:
+        made, _ = kernel(function, arguments, engine, **schedule, **others)
+        for name, array in made.run(inputs, parts=parts).items():
+            np.testing.assert_array_equal(array, expected[name], err_msg=f"{name} {schedule}")
+
+
+def rows(x, y):
+    costly = np.exp(x) * np.sin(y) * np.tanh(x)
+    return np.where(x > y, costly, x).sum(axis=1)
+
+
+def columns(x, y):
+    costly = np.exp(x) * np.sin(y) * np.tanh(x)
+    return np.where(x > y, costly, x).max(axis=0)
+
+
+def several(x, y):
+    """Sides that hang on one another, and that read what was gathered and computed before."""
+    first = np.where(x > 1, np.exp(x) * np.sin(y[::-1]) * np.tanh(x), np.sqrt(np.abs(y)))
+    second = np.where(first > y, x, np.tanh(first) * np.cos(x) * np.sin(y))
+    return np.where(second > 0, second, first), second > x
+
+
+ALL = [(function, bits) for function in (elements, rows, columns, several) for bits in (128, 256, 512)]
+QUICK = [(elements, 512), (rows, 256), (columns, 128), (several, 512)]
+
+
+@pytest.mark.parametrize(
+    ("function", "bits"), [*QUICK, *(pytest.param(*c, marks=pytest.mark.slow) for c in ALL if c not in QUICK)]
+)
+def test_bits_are_those_of_always(function, bits):
+    rng = np.random.default_rng(bits)
+    shape = (21, 147) if function in (rows, columns) else (1003,)
+    x, y = (rng.standard_normal(shape).astype(F32) for _ in range(2))
+    x[..., 5], y[..., 8] = np.nan, np.inf
+    same(function, (x, y), PACKED, parts=2, vector_bits=bits, unroll=2)
+
+
+@pytest.mark.parametrize("taken", [0.0, 3.0])
+@pytest.mark.parametrize("extent", [2, 33])
+def test_nothing_or_everything_takes_the_side(extent, taken):
+    x = np.full(extent, taken, F32)
+    same(elements, (x, x + F32(0.25)), PACKED)
+
+
+@pytest.mark.parametrize("extent", [35, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 700))])
+def test_loops_over_time_run_in_blocks(extent):
+    x = np.abs(np.random.default_rng(extent).standard_normal(extent).astype(F32))
+    same(restarted, (KEY, x), PACKED, CACHED, parts=2 if extent > 100 else 1)
+
+
+@pytest.mark.parametrize("name", ["stacked_state", "summed_over_time", "backward", "turned_around"])
+def test_state_in_the_cache(name):
+    same(*PROGRAMS[name], CACHED)
+
+
+def test_packed_code_is_in_the_kernel():
+    x, machine = np.ones(99, F32), default_engine().machine
+    for function, arguments in ((elements, (x, x)), (rows, (x.reshape(3, 33),) * 2), (restarted, (KEY, x))):
+        program, _ = lowered(function, arguments, **PACKED)
+        text = generated(program, machine).ir
+        assert "%chosen" in text
+        assert "taken" not in text
+
+
+def choices_of(function: Any, *arguments: Any, decisions: Any = None) -> Any:
+    program, _ = lowered(function, arguments)
+    return (decisions or cpu_decisions()).choices(program)
+
+
+def test_it_is_tried_where_there_are_such_sides():
+    x = np.ones(64, F32)
+    assert "packed" in choices_of(elements, x, x)[SIDES]
+    assert STATE not in choices_of(elements, x, x)
+    assert "packed" in choices_of(restarted, KEY, x)[SIDES]
+    assert choices_of(restarted, KEY, x)[STATE] == ("registers", "cache")
+    assert SIDES not in choices_of(np.add, x, x)
+    assert "packed" not in choices_of(elements, x, x, decisions=CUDA_DECISIONS)[SIDES]
+
+
+def test_loops_that_end_by_data_are_not_walked_in_blocks():
+    program, _ = lowered(*PROGRAMS["escape"])
+    shape = KernelShape.of(program)
+    assert shape.settles
+    assert not shape.packs
+    assert not shape.carries
+
+
+def test_a_packed_side_is_priced_for_half_of_the_elements():
+    x = np.ones(4096, F32)
+    counted = {}
+    for sides in ("always", "any", "packed"):
+        program, _ = lowered(elements, (x, x), sides=sides)
+        (stage,) = features(program).phases[0].stages
+        counted[sides] = stage.operations
+    assert counted["any"] == counted["always"]
+    assert counted["packed"]["exp", "f32"] == counted["any"]["exp", "f32"] / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(300))
+def test_many_random_sides(seed):
+    _random(seed)
+
+
+@pytest.mark.parametrize("seed", [6, 27, 37])
+def test_random_sides(seed):
+    _random(seed)
+
+
+def _random(seed: int) -> None:
+    function, arguments = random_sides(seed)
+    bits, unroll = (512, 256, 128)[seed % 3 if seed % 2 else 0], (1, 2, 4)[seed % 3]
+    try:
+        same(function, arguments, PACKED, CACHED, parts=1 + seed % 3, vector_bits=bits, unroll=unroll)
+    except LegalityError:
+        pytest.skip("not one kernel")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_many_random_loops(seed):
+    try:
+        same(*random_program(seed), PACKED, CACHED)
+    except LegalityError:
+        pytest.skip("not one kernel")
