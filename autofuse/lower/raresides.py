@@ -30,6 +30,11 @@ class RareSide:
     selects: tuple[Map, ...]
     """The choices. Their other sides are computed before."""
 
+    @property
+    def work(self) -> float:
+        """Vector instructions that it takes."""
+        return sum(scalar_op(s.opcode).work.vectors for s in self.inside if isinstance(s, Map)) if self.selects else 0.0
+
     def others(self) -> tuple[Scalar, ...]:
         """The other side of each choice."""
         return tuple(select.operands[2 if self.where else 1] for select in self.selects)
@@ -61,9 +66,9 @@ def _found(
                 sides.setdefault((statement.operands[0], where), []).append(statement)
     found = [_side(body, key, selects, varies, wanted) for key, selects in sides.items()]
     taken: set[Scalar] = set()
-    for side in sorted(found, key=lambda side: -_cost(side)):
+    for side in sorted(found, key=lambda side: -side.work):
         own = {s.result for s in (*side.inside, *side.selects) if not isinstance(s, Effect)}
-        if _cost(side) >= COSTLY and taken.isdisjoint(own) and side.condition not in taken:
+        if side.work >= COSTLY and taken.isdisjoint(own) and side.condition not in taken:
             taken.update(own)
             yield side
 
@@ -114,10 +119,6 @@ def _is_inside(
     if not (isinstance(reader, Map) and reader.result in choices):
         return False
     return all((operand == scalar) == (place == number) for place, operand in enumerate(reader.operands))
-
-
-def _cost(side: RareSide) -> float:
-    return sum(scalar_op(s.opcode).work.vectors for s in side.inside if isinstance(s, Map)) if side.selects else 0.0
 
 
 def _ordered(body: Sequence[Statement], sides: Sequence[RareSide]) -> Sequence[Item]:

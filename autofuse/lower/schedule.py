@@ -138,9 +138,10 @@ SIDES: Decision[str] = Decision(
     "sides",
     "auto",
     Options(("auto", "any", "always", "packed")),
-    "a costly side of a choice (np.where) is computed for every element, or only where any of those that are computed"
-    " together takes it, or (packed) for those alone that take it, collected over a block; auto: any in loops over"
-    " time, whose lanes seldom take the same side, else always",
+    "a costly side of a choice (np.where) is computed for every element (always), or where any of those that are"
+    " computed together takes it, or (packed) for those alone that take it, collected over a block; auto: in loops over"
+    " time, whose elements seldom take the same side, packed where the target can and enough is spared, else any;"
+    " elsewhere always",
 )
 EARLY_END: Decision[bool] = Decision(
     "early_end",

@@ -277,6 +277,11 @@ class Stage:
         return self.in_order or any(isinstance(s, Scan | Carry) for s in self.body)
 
     @property
+    def carries(self) -> bool:
+        """Whether iterations hand on a state."""
+        return any(isinstance(s, Carry) for s in self.body)
+
+    @property
     def leave(self) -> Leave | None:
         """Where the stage ends early, or ends at all, if data decide that."""
         return next((s for s in self.body if isinstance(s, Leave)), None)

@@ -93,6 +93,17 @@ def test_packed_code_is_in_the_kernel():
         assert "taken" not in text
 
 
+def test_long_loops_pack_by_themselves():
+    machine = default_engine().machine
+    for extent, sides, packs in ((500, "auto", True), (500, "any", False), (40, "auto", False)):
+        program, _ = lowered(restarted, (KEY, np.ones(extent, F32)), sides=sides)
+        text = generated(program, machine).ir
+        assert ("%chosen" in text) == packs
+        assert ("taken" in text) != packs
+    program, _ = lowered(elements, (np.ones(500, F32),) * 2)
+    assert "%chosen" not in generated(program, machine).ir
+
+
 def choices_of(function: Any, *arguments: Any, decisions: Any = None) -> Any:
     program, _ = lowered(function, arguments)
     return (decisions or cpu_decisions()).choices(program)

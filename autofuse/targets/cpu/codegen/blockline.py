@@ -54,6 +54,8 @@ class Block:
     """Vectors done side by side."""
     is_whole: bool
     """Whether there are no lanes beyond `last`."""
+    packs: bool
+    """Whether costly sides are packed; else they are as the schedule says without blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class BlockLine:
         flight = self.flight(sample, Index("", 0))
         needed = self.body.needed(statements, [sample])
         varies = varying_in(needed, sample, flight)
-        items = with_rare_sides(needed, varies) if self.body.sides == "packed" else needed
+        items = with_rare_sides(needed, varies) if self.block.packs else needed
         line = cut_at_sides(items, varies, partial(_is_contiguous, lane=self.block.lane, varies=varies))
         for statement in line.shared:
             self.body.statement(statement, sample, flight)
@@ -173,7 +175,7 @@ class _Walk:
             self._read(segment, group, vector)
         flights = [self.owner.flight(group, vector.place) for group, vector in zip(groups, vectors, strict=True)]
         items: Sequence[Item] = segment.statements
-        if body.sides != "packed":
+        if not self.owner.block.packs:
             items = body.items(segment.statements, groups[0], flights[0])
         body.interleave(segment.statements, items, groups, flights)
         for group, vector in zip(groups, vectors, strict=True):

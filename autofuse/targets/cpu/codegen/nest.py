@@ -356,7 +356,7 @@ class _StageLoop:
             last = fn.intrinsic("llvm.smin.i64", "i64", [("i64", last), ("i64", part.stop)])
             BlockLine(
                 self.body,
-                Block(first, last, self.vectorised, self.count, vectors, self.unroll, is_whole),
+                Block(first, last, self.vectorised, self.count, vectors, self.unroll, is_whole, packs=True),
                 group,
                 lambda around, vector: self._spread(around, vector.position, (lo, hi - 1), vector.active, vector.order),
                 lambda _, place: flights[place.addend // self.count],

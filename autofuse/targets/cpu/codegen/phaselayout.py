@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.raresides import RareSide
 from autofuse.lower.sidesegments import packed_sides_of, walks_in_blocks
 from autofuse.lower.tile import Carry, Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
 from autofuse.targets.cpu.codegen.blockline import vectors_in_block
@@ -21,6 +22,12 @@ _SHARES = 64
 
 _STRIP_SCRATCH_BYTES = 128 << 10
 """Scratch that a strip may fill: more would leave the caches that strips are for."""
+
+_WORTH_PACKING = 160.0
+"""Instructions of sides of loops from which on they are packed unasked. Collecting elements takes about 40 for each
+vector: of 16 lanes, so many are spared as soon as one element of 60 takes a side of 160."""
+_FEW_VECTORS = 4
+"""Fewer have too few elements that take a side to fill a vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +110,27 @@ def _block(
     (lanes, unroll), lane = vectors, phase.vectorised
     if lane is None or lanes == 1 or not all(map(walks_in_blocks, stages)):
         return None
-    sides = [side for stage in stages for side in packed_sides_of(phase, stage)] if widths.sides == "packed" else []
+    sides = _packed_sides(phase, stages, widths)
     carries = sum(isinstance(s, Carry) for stage in stages for s in stage.body)
-    if not sides and not (widths.state == "cache" and carries):
+    keeps = widths.state == "cache" and carries
+    if not sides and not keeps:
         return None
     most = _most_vectors(program, phase, lane, lanes)
     count = vectors_in_block(sides, carries, unroll, most, widths.vector_bits)
-    return Strip(lane, lanes, count, min(unroll, count)) if count else None
+    packed = {"packed": "all", "auto": "loops"}.get(widths.sides, "none") if sides else "none"
+    if packed == "loops" and count < _FEW_VECTORS:
+        packed = "none"
+    return Strip(lane, lanes, count, min(unroll, count), packed) if count and (keeps or packed != "none") else None
+
+
+def _packed_sides(phase: Phase, stages: Sequence[Stage], widths: Widths) -> list[RareSide]:
+    """The costly sides that the schedule wants packed; where it leaves it open those of loops, if they are worth it."""
+    if widths.sides == "packed":
+        return [side for stage in stages for side in packed_sides_of(phase, stage)]
+    if widths.sides != "auto":
+        return []
+    sides = [side for stage in stages if stage.carries for side in packed_sides_of(phase, stage)]
+    return sides if sum(side.work for side in sides) >= _WORTH_PACKING else []
 
 
 def _most_vectors(program: TileProgram, phase: Phase, lane: Symbol, lanes: int) -> int:

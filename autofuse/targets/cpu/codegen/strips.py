@@ -44,6 +44,13 @@ class Strip:
     """Vectors side by side where a strip is a block (`blockline`), whose iterations all see what all lanes share; else
     0: one vector at a time, some iterations of it."""
 
+    packed: str = "none"
+    """Of which stages costly sides are packed: `all`, `loops` (those that carry something) or `none`."""
+
+    def packs(self, stage: Stage) -> bool:
+        """Whether costly sides of a stage are packed."""
+        return self.packed == "all" or (self.packed == "loops" and stage.carries)
+
     @property
     def points(self) -> int:
         """Most grid points in a strip; also the copies of each scratch element."""
@@ -113,11 +120,11 @@ class StripWriter:
         inner.slot = of(self._number)
         return inner
 
-    def block(self, group: Group, first: str, last: str) -> Block:
+    def block(self, group: Group, first: str, last: str, *, packs: bool) -> Block:
         """The strip between two positions, as a block."""
         strip, is_whole = self.strip, self.within == (0, self.strip.vectorised.extent) and not group.assumed
         is_whole = is_whole and strip.vectorised.extent % strip.lanes == 0
-        return Block(first, last, strip.vectorised, strip.lanes, strip.vectors, strip.together, is_whole)
+        return Block(first, last, strip.vectorised, strip.lanes, strip.vectors, strip.together, is_whole, packs)
 
 
 def _differs(accumulator: Accumulator | Best | Carried) -> bool:
@@ -221,7 +228,7 @@ class _StripStage:
                 number = writer.number(self._fn.emit(f"add nuw nsw i64 {place.base}, {place.addend}"))
             return self._flight(group, number, own)
 
-        block = writer.block(point, self.first, self.last)
+        block = writer.block(point, self.first, self.last, packs=writer.strip.packs(self.stage))
         BlockLine(writer.body, block, point, writer.spread, flight, writer.nest.room).write(self.stage.body)
 
     def _flight(self, group: Group, number: str, own: Flight) -> Flight:
