@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 from weakref import ref
 
@@ -31,18 +32,27 @@ _CHOSEN = (
 )
 
 
+_MOST_WAITING = 40
+"""Computations of known arrays that wait for one another: each takes a few calls of Python's stack."""
+
+
 class Known:
     """An array that does not depend on the traced inputs, computed when Python needs it (`int(n)`, `for i in idx`)."""
 
-    def __init__(self, compute: Callable[[], NDArray[Any]]) -> None:
+    def __init__(self, compute: Callable[[], NDArray[Any]], made_of: Iterable[Known] = ()) -> None:
+        """`made_of`: what `compute` asks for. What has been waiting for too many others is computed at once."""
         self._compute: Callable[[], NDArray[Any]] | None = compute
         self._array: NDArray[Any] | None = None
+        self._waiting = 1 + max((known._waiting for known in made_of), default=0)
+        if self._waiting > _MOST_WAITING:
+            with suppress(Exception):  # whoever asks for it gets the error
+                self()
 
     def __call__(self) -> NDArray[Any]:
         if self._compute is not None:
             array = np.asarray(self._compute()).view()
             array.flags.writeable = False
-            self._array, self._compute = array, None
+            self._array, self._compute, self._waiting = array, None, 0
         assert self._array is not None
         return self._array
 
@@ -110,6 +120,8 @@ class Storage(Cell):
         """Of an argument: whether the function does something else, in NumPy, when it is not in C order."""
         self.possible: tuple[Storage, ...] = ()
         """Arrays that NumPy may have in place of this copy, as data decide."""
+        self.is_maybe_written = False
+        """Whether something is written that may be this array, as data decide."""
         self._bonds: list[ref[Cell]] = []
         self._doubtful = False
         self._others: list[tuple[Storage, int]] = []
@@ -196,8 +208,7 @@ class Storage(Cell):
         return held.value
 
     def write(self, new: Value) -> None:
-        if any(other.is_input for other in self.possible):
-            raise trace_error(*_CHOSEN)
+        self._note_possible()
         held = self._to_write()
         for twin in self.twins:
             twin._doubtful = True
@@ -229,6 +240,18 @@ class Storage(Cell):
             self._require_unread(tracing)
         return tracing.fork.to_write(self, lambda: self._seen_from(tracing.parent))
 
+    def _note_possible(self) -> None:
+        """Before a write: what this array may be is written. Raises where a caller or an iteration would see it."""
+        for other in self.possible:
+            if other.is_input:
+                raise trace_error(*_CHOSEN)
+            around: Tracing | None = self.owner
+            while around is not None and around is not other.owner:
+                if around.repeats:
+                    raise CannotRollError("it writes into an array that may be another one, as data decide")
+                around = around.parent
+            other.is_maybe_written = True
+
     def may_be(self, others: Iterable[Storage]) -> None:
         """Note that NumPy may have one of these arrays in place of this one, as data decide.
 
@@ -239,6 +262,13 @@ class Storage(Cell):
         for other in found:
             self._others.append((other, other._version_now()))
             other._others.append((self, self._version_now()))
+
+    def may_have_written(self, others: Iterable[Storage]) -> None:
+        """As `may_be`, of an array that was written since: reading one of the others is an error."""
+        self.may_be(others)
+        self._note_possible()
+        self.contents().version += 1
+        self._written_at = location_under_way()
 
     def _require_unread(self, tracing: Tracing | None) -> None:
         """Raise CannotRollError in a loop's body that has read what this array may be: the next iteration differs."""
@@ -282,7 +312,7 @@ class View(Cell):
     @property
     def known(self) -> Known | None:
         known = self.parent.known
-        return None if known is None or not self.step.fixed else Known(lambda: self.step.numpy(known()))
+        return None if known is None or not self.step.fixed else Known(lambda: self.step.numpy(known()), (known,))
 
     @property
     def read_only(self) -> str:

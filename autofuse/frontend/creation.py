@@ -19,7 +19,7 @@ from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.layouts import fortran
 from autofuse.frontend.manipulation import tied
 from autofuse.frontend.promotion import as_tracer, broadcast, result_dtype, value_of
-from autofuse.frontend.rolling.appending import rows_in_turn
+from autofuse.frontend.rolling.appending import gathered
 from autofuse.frontend.rolling.numbers import Number
 from autofuse.frontend.rolling.ragged import of_shape
 from autofuse.frontend.steps import SameStep
@@ -219,7 +219,7 @@ def _from_data(data: Any, dtype: Any) -> TracerArray:
     if isinstance(data, TracerArray):
         return data if dtype is None else data.astype(dtype, copy=False)
     if isinstance(data, list | tuple) and any(True for _ in tracers_in(data)):
-        rows = rows_in_turn(cast("Sequence[Any]", data))
+        rows = gathered(cast("Sequence[Any]", data), lambda items: _from_data(items, None))
         if rows is not None:
             return rows if dtype is None else rows.astype(dtype)
         parts = [_from_data(item, dtype) for item in cast("Sequence[Any]", data)]

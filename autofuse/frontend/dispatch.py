@@ -242,8 +242,8 @@ def _attach(
         return memo[0]
 
     if hasattr(type(result), "cell"):
-        result.cell.known = Known(whole)
+        result.cell.known = Known(whole, knowns.values())
     elif isinstance(result, tuple | list):
         for position, item in enumerate(cast("Sequence[Any]", result)):
             if any(item is tracer for tracer in fresh):
-                item.cell.known = Known(lambda position=position: whole()[position])
+                item.cell.known = Known(lambda position=position: whole()[position], knowns.values())

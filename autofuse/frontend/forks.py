@@ -34,6 +34,15 @@ class WrittenLateError(BaseException):
         self.storage = storage
 
 
+class PlaceError(BaseException):
+    """A loop's body sets an element or attribute of an object from outside: it must be traced again, knowing that."""
+
+    def __init__(self, fork: Fork, place: Any) -> None:
+        super().__init__()
+        self.fork = fork
+        self.place = place
+
+
 class Contents:
     """What an array holds, as one region sees it."""
 
@@ -67,6 +76,8 @@ class Fork:
         """Of a counted loop, lists from outside that its body only appends to: by identity, what else holds each."""
         self.appended: list[tuple[list[Any], Any]] = []
         """What an iteration appends to those, in turn."""
+        self.places: dict[Any, Any] = {}
+        """Elements and attributes of objects from outside that it sets (`rolling.places`), and what they were."""
         self._begun: dict[Any, int] = {}
         self._seen: set[Any] = set()
 
@@ -94,6 +105,12 @@ class Fork:
     def repeats_reading(self, storage: Any) -> bool:
         """Whether it is of a loop's body that has read an array, so that each iteration does."""
         return self._carried is not None and (storage in self._seen or storage in self.local)
+
+    def begin(self, place: Any, before: Any) -> None:
+        """Note an element or attribute that is set. Raises PlaceError for a loop's body."""
+        if self._carried is not None:
+            raise PlaceError(self, place)
+        self.places[place] = before
 
     def _begin(self, storage: Any, outside: Callable[[], Contents | None]) -> Contents:
         before = outside()

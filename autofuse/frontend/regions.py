@@ -52,6 +52,11 @@ class Region:
         """While open, what is traced is the region's."""
         return active(self._tracing)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether what is traced now is the region's, and no inner one's."""
+        return current() is self._tracing
+
     def owns(self, array: TracerArray) -> bool:
         """Whether an array was made in the region."""
         return self.has(array.cell.storage)

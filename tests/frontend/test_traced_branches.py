@@ -121,7 +121,7 @@ def test_an_array_that_is_one_of_two_must_not_be_written() -> None:
         z[0] = 1.0
         return z
 
-    with pytest.raises(TraceError, match="one of two arrays"):
+    with pytest.raises(TraceError, match="the same as another one or not, as a condition"):
         trace(chosen, np.ones(3), np.ones(3))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -10,15 +11,17 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.promotion import convert, result_dtype, value_of
 from autofuse.frontend.regions import Region
+from autofuse.frontend.rolling.appending import growing_lists
 from autofuse.frontend.rolling.arithmetic import truth
-from autofuse.frontend.rolling.carried import zeros
+from autofuse.frontend.rolling.carried import Name, zeros
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
 from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, floating, larger
+from autofuse.frontend.rolling.places import Place, put_back
 from autofuse.frontend.rolling.returns import is_returned
-from autofuse.frontend.tracecontext import Checks, current
+from autofuse.frontend.tracecontext import Checks, current, innermost_fork
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.graph import Value
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, replace
 
 _I64, _F64, _BOOL = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.bool_)
 _JOINED = "it is one of two arrays, as a condition decides"
@@ -63,6 +66,32 @@ def _several(tests: Sequence[Callable[[], Any]], ufunc: np.ufunc, *, stops: bool
     return not stops if joined is None else joined
 
 
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def compared(signs: Sequence[str], left: Any, *others: Callable[[], Any]) -> Any:
+    """`a < b <= c`: what follows is asked for as long as Python cannot tell that it is in vain."""
+    joined: Any = None
+    held: Any = True
+    for sign, other in zip(signs, others, strict=True):
+        right = other()
+        held, left = _SIGNS[sign](left, right), right
+        traced = undecided(held)
+        if traced is not None:
+            both: Any = traced if joined is None else np.logical_and(joined, traced)
+            joined = traced if joined is None else _like(both, joined, traced)
+        elif not held:
+            return held
+    return held if joined is None else joined
+
+
 def _like(test: TracerArray, *made_of: TracerArray) -> TracerArray:
     """A condition that Python could tell if it could tell those it is made of."""
     return Comparison(test.cell, is_scalar=True) if all(isinstance(one, Comparison) for one in made_of) else test
@@ -74,7 +103,7 @@ class _Side:
 
     region: Region
     fork: Fork
-    ends: Mapping[str, Any]
+    ends: Mapping[Name, Any]
     """What variables are bound to behind it."""
 
 
@@ -88,26 +117,45 @@ class _Joined:
 
 
 def branch(
-    test: TracerArray, frame: Frame, names: Sequence[str], live: Container[str], sides: Sequence[Callable[[], Any]]
+    test: TracerArray,
+    frame: Frame,
+    names: Sequence[str],
+    live: Container[Any],
+    sides: Sequence[Callable[[], Any]],
+    appended: Sequence[str] = (),
 ) -> Any:
     """Trace both sides: their variables `names` and the arrays that they write are joined; returns what they return.
 
-    `live`: the variables that are read behind them before they are bound again; others are not joined. Raises
-    CannotRollError where they leave what no graph can choose from.
+    `live`: the variables that are read behind them before they are bound again; others are not joined. `appended`:
+    those whose lists they only append to. Raises CannotRollError where they leave what no graph can choose from.
     """
     entry = frame.get(names)
+    around, growing = innermost_fork(), growing_lists(frame, appended)
     traced: list[_Side] = []
+    forks: list[Fork] = []
     try:
         for side in sides:
             frame.set(entry)
             fork = Fork()
+            fork.lists = growing.held(forks)
+            forks.append(fork)
             region = Region("branch", (), fork=fork)
-            with region.entered():
-                returned = side()
-                traced.append(_Side(region, fork, {**frame.get(names), "": returned}))
+            try:
+                with region.entered():
+                    returned = side()
+            finally:
+                set_ = put_back(fork)
+            new = {f"element {number}": value for number, (_, value) in enumerate(fork.appended)}
+            traced.append(_Side(region, fork, {**frame.get(names), "": returned, **set_, **new}))
+        receivers = _receivers(*traced)
     finally:
         frame.set(entry)
+        for fork in forks:
+            fork.appended.clear()  # so that nothing but the function holds those lists
     first, second = traced
+    places = dict.fromkeys(name for side in traced for name in side.ends if isinstance(name, Place))
+    for side in traced:
+        side.ends = {**{place: place.get() for place in places}, **side.ends}
     joined: list[_Joined] = []
     for storage in dict.fromkeys((*first.fork.changed(), *second.fork.changed())):
         values: list[Value] = []
@@ -115,31 +163,79 @@ def branch(
             with side.region.entered():
                 values.append(storage.read())
         joined.append(_Joined((values[0], values[1]), storage.write))
-    after = dict(entry)
-    for name in (*names, ""):
-        if not name or name in live or first.ends[name] is second.ends[name]:
+    after: dict[Name, Any] = {**entry}
+    elements = [f"element {number}" for number in range(len(receivers))]
+    wanted = {*places, *elements, ""}
+    for name in (*names, *places, *elements, ""):
+        if name in wanted or name in live or first.ends[name] is second.ends[name]:
             _join(test, name, first, second, after, joined)
         else:
             after[name] = UNBOUND
     _emit(test, first, second, joined)
-    returned = after.pop("")
-    frame.set(after)
+    whole = {name: _composed(value) for name, value in after.items()}
+    returned = whole.pop("")
+    for receiver, name in zip(receivers, elements, strict=True):
+        growing.append(around, receiver, whole.pop(name))
+    frame.set({name: value for name, value in whole.items() if isinstance(name, str)})
+    for place in places:
+        place.set(whole[place])
     return returned
 
 
+def _receivers(first: _Side, second: _Side) -> list[list[Any]]:
+    """The lists that both sides append to, in turn. Raises CannotRollError where they differ."""
+    sides = [[receiver for receiver, _ in side.fork.appended] for side in (first, second)]
+    if len(sides[0]) != len(sides[1]) or any(a is not b for a, b in zip(*sides, strict=True)):
+        raise CannotRollError("its sides append to lists, and not the same number of elements: no array is as long")
+    return sides[0]
+
+
+@dataclass(slots=True, eq=False)
+class _Tuple:
+    """A tuple of what is joined."""
+
+    kind: Any
+    after: dict[Name, Any]
+
+    def made(self) -> Any:
+        items = [_composed(item) for item in self.after.values()]
+        return self.kind(*items) if hasattr(self.kind, "_fields") else tuple(items)
+
+
+def _composed(value: Any) -> Any:
+    return value.made() if isinstance(value, _Tuple) else value
+
+
+def _join_tuples(
+    test: TracerArray, name: Name, first: tuple[_Side, Any], second: tuple[_Side, Any], joined: list[_Joined]
+) -> _Tuple:
+    """Two tuples of one length, element by element."""
+    made = _Tuple(type(first[1]), {})
+    for number, (a, b) in enumerate(zip(first[1], second[1], strict=True)):
+        part = f"{name}[{number}]"
+        ends = [replace(side, ends={part: item}) for side, item in ((first[0], a), (second[0], b))]
+        made.after[part] = UNBOUND
+        _join(test, part, ends[0], ends[1], made.after, joined)
+    return made
+
+
 def _join(
-    test: TracerArray, name: str, first: _Side, second: _Side, after: dict[str, Any], joined: list[_Joined]
+    test: TracerArray, name: Name, first: _Side, second: _Side, after: dict[Name, Any], joined: list[_Joined]
 ) -> None:
     a, b = first.ends[name], second.ends[name]
     if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b and repr(a) == repr(b)):
         after[name] = a
+    elif isinstance(name, Place) and (a is UNBOUND or b is UNBOUND):
+        raise CannotRollError(f"{name} is there on one side only")
     elif a is UNBOUND or b is UNBOUND:
         _join_returned(name, first, second, after, joined) if is_returned(name) else after.update({name: UNBOUND})
+    elif isinstance(a, tuple) and type(a) is type(b) and len(a) == len(b):
+        after[name] = _join_tuples(test, name, (first, a), (second, b), joined)
     else:
         _join_values(test, name, (first, a), (second, b), after, joined)
 
 
-def _join_returned(name: str, first: _Side, second: _Side, after: dict[str, Any], joined: list[_Joined]) -> None:
+def _join_returned(name: Name, first: _Side, second: _Side, after: dict[Name, Any], joined: list[_Joined]) -> None:
     """What one side returns. The other returns nothing: then it is not asked for, and may be anything."""
     sides = [first, second]
     returning = 0 if second.ends[name] is UNBOUND else 1
@@ -162,10 +258,10 @@ def _join_returned(name: str, first: _Side, second: _Side, after: dict[str, Any]
 
 def _join_values(
     test: TracerArray,
-    name: str,
+    name: Name,
     first: tuple[_Side, Any],
     second: tuple[_Side, Any],
-    after: dict[str, Any],
+    after: dict[Name, Any],
     joined: list[_Joined],
 ) -> None:
     a, b = first[1], second[1]
@@ -195,17 +291,17 @@ def _join_values(
     joined.append(_Joined((values[0], values[1]), done))
 
 
-def _called(name: str) -> str:
+def _called(name: Name) -> str:
     """A variable in a message."""
-    return "what is returned" if is_returned(name) else name or "it"
+    return "what is returned" if is_returned(name) else str(name) or "it"
 
 
 def _join_integers(
-    name: str,
+    name: Name,
     first: tuple[_Side, int],
     second: tuple[_Side, int],
     base: Any,
-    after: dict[str, Any],
+    after: dict[Name, Any],
     joined: list[_Joined],
 ) -> None:
     """Two integers that differ by a known number: what is added to `base` is chosen, so that its size stays known."""
@@ -235,7 +331,7 @@ def _bound(value: Value, a: Any, b: Any, python: type | None, regions: tuple[Reg
     for region, side in zip(regions, (a, b), strict=True) if _is_array(a) else ():
         others = side.cell.storage.possible if region.owns(side) else (side.cell.storage,)
         result.cell.storage.may_be(others)
-        if others or side.cell is not side.cell.storage:
+        if any(other.read_only for other in others) or side.cell is not side.cell.storage:
             result.cell.storage.make_read_only(_JOINED)
     return result
 

@@ -7,7 +7,7 @@ that is written in place, or that is an array from outside, keeps its own identi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.promotion import value_of
 from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.numbers import Atom, Number, floating, simplified
+from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, WeakScalar, fresh
 from autofuse.ir import dtypes
@@ -23,6 +24,8 @@ from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
+Name = str | Place
+"""A variable, or what else is set as one."""
 _I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
 _STEP = 1 << 20
 
@@ -30,7 +33,7 @@ _STEP = 1 << 20
 class KeepError(BaseException):
     """The arrays of variables must keep their identity: the loop is to be traced again with that."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: Name) -> None:
         super().__init__()
         self.names = names
 
@@ -38,7 +41,7 @@ class KeepError(BaseException):
 class StepError(BaseException):
     """An integer variable grows by the same number each time: the loop is to be traced again with that."""
 
-    def __init__(self, name: str, step: int) -> None:
+    def __init__(self, name: Name, step: int) -> None:
         super().__init__()
         self.name = name
         self.step = step
@@ -77,7 +80,7 @@ class Outcome:
 class Kept:
     """A variable that stays bound to the object it is bound to."""
 
-    def __init__(self, name: str, content: Any) -> None:
+    def __init__(self, name: Name, content: Any) -> None:
         self.name = name
         self.content = content
         self.stand_in = content
@@ -94,7 +97,7 @@ class Kept:
 class Counted:
     """An integer variable that every iteration adds the same number to."""
 
-    def __init__(self, name: str, content: Any, step: int, iteration: Number, count: Any) -> None:
+    def __init__(self, name: Name, content: Any, step: int, iteration: Number, count: Any) -> None:
         """`iteration`: the number of the iteration, from 0. `count`: how many there are."""
         self.name = name
         self.stand_in = content + iteration * step
@@ -113,7 +116,7 @@ class Counted:
 class CarriedArray:
     """An array, or a NumPy scalar, as a value."""
 
-    def __init__(self, name: str, content: TracerArray, region: Region) -> None:
+    def __init__(self, name: Name, content: TracerArray, region: Region) -> None:
         self.name = name
         self.content = content
         self.given = region.input(content.cell.type)
@@ -124,6 +127,8 @@ class CarriedArray:
         if self.stand_in.cell.storage.version:
             raise KeepError(self.name)
         if end is self.stand_in:
+            if end.cell.storage.is_maybe_written:
+                raise CannotRollError(f"{self.name} may be an array that is written, as data decide")
             return Outcome(to={self.given: self.content.value}, after=self.content)
         with region.entered():
             self._check(end, fork, region)
@@ -156,7 +161,7 @@ class CarriedArray:
 class CarriedNumber:
     """A Python number; an array's scalar where the first iteration makes it one and it met no other arrays."""
 
-    def __init__(self, name: str, content: Any, region: Region, *, is_counted: bool) -> None:
+    def __init__(self, name: Name, content: Any, region: Region, *, is_counted: bool) -> None:
         """`is_counted`: whether a counter ends the loop."""
         self.name = name
         self.content = content
@@ -213,7 +218,37 @@ class CarriedNumber:
         return Outcome(carry, to=dict.fromkeys((*asked.values(), self.given), given))
 
 
-Variable = Kept | Counted | CarriedArray | CarriedNumber
+class CarriedTuple:
+    """A tuple of variables: `state = (x, v)`, bound to another such tuple in each iteration."""
+
+    def __init__(self, name: Name, content: tuple[Any, ...], parts: Sequence[Variable]) -> None:
+        self.name = name
+        self.content = content
+        self.parts = parts
+        self.stand_in = self.of([part.stand_in for part in parts])
+
+    def of(self, items: Sequence[Any]) -> Any:
+        """A tuple of its kind."""
+        kind: Any = type(self.content)
+        return kind(*items) if hasattr(kind, "_fields") else tuple(items)
+
+    def items_of(self, end: Any) -> tuple[Any, ...]:
+        """The elements of what it is bound to behind the body."""
+        if type(end) is not type(self.content) or len(end) != len(self.parts):
+            raise CannotRollError(f"{self.name} is another kind of tuple after an iteration", first=True)
+        return tuple(end)
+
+
+Single = Kept | Counted | CarriedArray | CarriedNumber
+Variable = Single | CarriedTuple
+
+
+def is_tuple_of_state(content: tuple[Any, ...]) -> bool:
+    """Whether each element is an array or a number, or such a tuple."""
+    return bool(content) and all(
+        is_tuple_of_state(part) if isinstance(part, tuple) else isinstance(part, TracerArray | int | float)
+        for part in content
+    )
 
 
 def _stays_small(end: Any) -> bool:

@@ -7,22 +7,28 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
+
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.location import trace_error, withdrawn
-from autofuse.frontend.rolling.branches import all_of, any_of, branch, opposite, undecided
+from autofuse.frontend.rolling.branches import all_of, any_of, branch, compared, opposite, undecided
+from autofuse.frontend.rolling.comprehensions import Generated, Run
 from autofuse.frontend.rolling.frames import Frame
+from autofuse.frontend.rolling.growing import element_of
 from autofuse.frontend.rolling.guards import Guards
 from autofuse.frontend.rolling.items import Items, Places, items_of
 from autofuse.frontend.rolling.loops import roll, roll_while
+from autofuse.frontend.rolling.numbers import Number
 from autofuse.frontend.rolling.source import codes_in, rewritten_code
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracecontext import CallScope, current, innermost_fork
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir.graph import Location
+from autofuse.lazydataclass import dataclass
 
 LEAST, LEAST_OF_LOOPS = 16, 4
 """Iterations from which on a loop is rolled; one with loops inside, which would all be there as often."""
-_LOOPS = frozenset(("_af_for", "_af_while"))
+_LOOPS = frozenset(("_af_for", "_af_while", "_af_list", "_af_generator"))
 """What stands for loops in rewritten functions."""
 _PEELED = 3
 """Most iterations at either end that are traced alone."""
@@ -33,6 +39,7 @@ class Roller:
 
     def __init__(self) -> None:
         self._guards = Guards()
+        self._generators = Run(self._loop_of, self.choose, self._guards.call)
 
     def code(self, function: FunctionType) -> CodeType | None:
         """The code of a function as it is to be traced; None where it stays as it is."""
@@ -47,34 +54,54 @@ class Roller:
             "_af_for": self.run_for,
             "_af_while": self.run_while,
             "_af_begin": self.begin,
+            "_af_list": lambda *parts: self._guards.new(self._generated(*parts).used_up(list)),
+            "_af_generator": lambda *parts: self._guards.new(self._generated(*parts)),
             "_af_if": self.run_if,
             "_af_choose": self.choose,
             "_af_all": all_of,
             "_af_any": any_of,
             "_af_not": opposite,
+            "_af_and": lambda *values: self._value_of(values, stops=False),
+            "_af_or": lambda *values: self._value_of(values, stops=True),
+            "_af_compare": compared,
             "_af_call": self._guards.call,
             "_af_target": self._guards.target,
+            "_af_at": _element,
             "_af_new": self._guards.new,
             "_af_outer": self._guards.outer,
         }
 
     def run_for(self, given: Any, body: Callable[[Any], None], found: tuple[Any, ...], line: int) -> None:
         """A `for` over `given`."""
+        self._walk(given, body, Variables(*found), _Told(body, line))
+
+    def _generated(
+        self, given: Any, element: Callable[[Any], Any], test: Callable[[Any], Any] | None = None
+    ) -> Generated:
+        """A generator expression."""
+        return Generated(given, element, test, self._generators)
+
+    def _loop_of(self, given: Any, body: Callable[[Any], None], found: Variables, element: Callable[..., Any]) -> None:
+        self._walk(given, body, found, _Told(element, element.__code__.co_firstlineno))
+
+    def _walk(self, given: Any, body: Callable[[Any], None], found: Variables, told: _Told) -> None:
         items = items_of(given)
         if items is None:
             self._one_by_one(given, body)
         elif not isinstance(items.count, int):
             try:
                 with CallScope():
-                    roll(body, items, Variables(*found), 0, items.count, (False, False))
+                    roll(body, items, found, 0, items.count, (False, False))
             except CannotRollError as error:
+                if innermost_fork() is not None:
+                    raise
                 raise _refused("for", error) from error
-            self._note(body, line, "became a loop whose length those around it decide")
-        elif items.count < _least(body):
+            self._note(told, "became a loop whose length those around it decide")
+        elif items.count < told.least:
             for number in range(items.count):
                 body(items.item(number))
         else:
-            self._counted(items, body, Variables(*found), line)
+            self._counted(items, body, found, told)
 
     def begin(self, given: Any) -> Places:
         """What a `for` with a `break` walks over."""
@@ -95,8 +122,10 @@ class Roller:
                 with CallScope():
                     roll_while(test, body, traced, Variables(*found))
             except CannotRollError as error:
+                if innermost_fork() is not None:
+                    raise
                 raise _refused("while", error) from error
-            self._note(body, line, "became a loop that its condition ends")
+            self._note(_Told(body, line), "became a loop that its condition ends")
             return
 
     def run_if(
@@ -108,7 +137,7 @@ class Roller:
             (then if test else other)()
             return
         self._branch(traced, Frame(then, other), Variables(*found), (then, other))
-        self._note(then, line, "became a branch")
+        self._note(_Told(then, line), "became a branch")
 
     def choose(self, test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
         """`then() if test else other()`."""
@@ -117,14 +146,33 @@ class Roller:
             return then() if test else other()
         return self._branch(traced, Frame(), None, (then, other))
 
+    def _value_of(self, values: Sequence[Callable[[], Any]], *, stops: bool) -> Any:
+        """`a and b`, or with `stops` `a or b`, as a value: the first one that decides it."""
+        held = values[0]()
+        traced = undecided(held) if len(values) > 1 else None
+        if len(values) == 1 or (traced is None and bool(held) is stops):
+            return held
+        rest = self._value_of(values[1:], stops=stops)
+        if traced is None:
+            return rest
+        if isinstance(rest, bool | np.bool_) and held is traced and traced.dtype == np.bool_:
+            return rest if bool(rest) is stops else traced
+        other = undecided(rest)
+        if other is not None and held is traced and other is rest and traced.dtype == other.dtype == np.bool_:
+            return (any_of if stops else all_of)(lambda: traced, lambda: other)
+        sides = (lambda: held, lambda: rest)
+        return self._branch(traced, Frame(), None, sides if stops else sides[::-1])
+
     def _branch(
         self, test: TracerArray, frame: Frame, found: Variables | None, sides: Sequence[Callable[[], Any]]
     ) -> Any:
-        names, live = ((), ()) if found is None else (found.assigned, found.after)
+        names, live, appended = ((), (), ()) if found is None else (found.assigned, found.after, found.appended)
         try:
             with CallScope():
-                return branch(test, frame, names, live, sides)
+                return branch(test, frame, names, live, sides, appended)
         except CannotRollError as error:
+            if innermost_fork() is not None:
+                raise
             raise _refused("if", error) from error
 
     def _one_by_one(self, given: Any, body: Callable[[Any], None]) -> None:
@@ -132,10 +180,10 @@ class Roller:
         for item in given:
             body(item)
 
-    def _counted(self, items: Items, body: Callable[[Any], None], found: Variables, line: int) -> None:
+    def _counted(self, items: Items, body: Callable[[Any], None], found: Variables, told: _Told) -> None:
         first, last = 0, items.count
         rolled, reason = 0, ""
-        while last - first >= max(_least(body) - 2 * _PEELED, 2):
+        while last - first >= max(told.least - 2 * _PEELED, 2):
             try:
                 with CallScope(), attempt():
                     ends = (first < _PEELED, items.count - last < _PEELED)
@@ -154,19 +202,35 @@ class Roller:
             body(items.item(number))
         if rolled:
             alone = items.count - rolled
-            self._note(body, line, f"{rolled} iterations became a loop" + (f", {alone} stand alone" if alone else ""))
+            self._note(told, f"{rolled} iterations became a loop" + (f", {alone} stand alone" if alone else ""))
         else:
-            self._note(body, line, f"{items.count} iterations were traced one by one: {reason}")
+            self._note(told, f"{items.count} iterations were traced one by one: {reason}")
 
-    def _note(self, body: Callable[..., Any], line: int, what: str) -> None:
-        code = body.__code__
-        current().loop_notes[Location(code.co_filename, line, code.co_name)] = what
+    def _note(self, told: _Told, what: str) -> None:
+        code = told.function.__code__
+        current().loop_notes[Location(code.co_filename, told.line, code.co_name)] = what
 
 
-def _least(body: Callable[..., Any]) -> int:
-    """Iterations from which on a loop with this body is rolled."""
-    has_loops = any(not _LOOPS.isdisjoint(code.co_names) for code in codes_in(body.__code__))
-    return LEAST_OF_LOOPS if has_loops else LEAST
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A loop or branch in notes."""
+
+    function: Callable[..., Any]
+    """What is in it."""
+    line: int
+
+    @property
+    def least(self) -> int:
+        """Iterations from which on it is rolled."""
+        has_loops = any(not _LOOPS.isdisjoint(code.co_names) for code in codes_in(self.function.__code__))
+        return LEAST_OF_LOOPS if has_loops else LEAST
+
+
+def _element(value: Any, index: Any) -> Any:
+    """`value[index]`."""
+    if isinstance(index, Number) and type(value) in (list, tuple):
+        return element_of(value, index)
+    return value[index]
 
 
 def _require_own(given: Any) -> None:
@@ -178,8 +242,6 @@ def _require_own(given: Any) -> None:
 
 def _refused(statement: str, error: CannotRollError) -> BaseException:
     """Where no loop is being traced around it, that something cannot be one of the graph's is the user's error."""
-    if innermost_fork() is not None:
-        return error
     return trace_error(
         f"Python's {statement} on a traced value cannot become one of the graph: {error.reason}",
         "np.where(condition, a, b), or autofuse.cond and autofuse.while_loop for whole arrays of work",

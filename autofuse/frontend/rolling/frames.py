@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any, Final
 
 
@@ -32,6 +32,17 @@ class Frame:
             except ValueError:
                 found[name] = UNBOUND
         return found
+
+    def cell(self, name: str) -> CellType | None:
+        """Where a variable is held."""
+        return self._cells.get(name)
+
+    def shares_all(self, function: Any) -> bool:
+        """Whether a function knows nothing but these variables: one that each iteration defines anew is the same."""
+        if not isinstance(function, FunctionType) or function.__defaults__ or function.__kwdefaults__:
+            return False
+        mine = {id(cell) for cell in self._cells.values()}
+        return all(id(cell) in mine for cell in function.__closure__ or ())
 
     def set(self, contents: Mapping[str, Any]) -> None:
         """Bind variables, or unbind them."""

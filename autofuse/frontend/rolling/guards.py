@@ -17,7 +17,9 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import OWN_FOLDER
+from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk
+from autofuse.frontend.rolling.places import target_of
 from autofuse.frontend.rolling.pythonfunctions import python_function
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.selection import MaskedSelection
@@ -74,7 +76,8 @@ class Guards:
         if getattr(function, "__module__", None) == "builtins" and getattr(function, "__name__", "") in _PURE:
             return functools.partial(_checked, function, fork)
         if _appends(function, fork):
-            return functools.partial(_noted, fork, function.__self__)
+            noted = _noted if function.__name__ == "append" else _all_noted
+            return functools.partial(noted, fork, function.__self__)
         if not self._is_pure(function, fork):
             name = getattr(function, "__qualname__", None) or type(function).__name__
             raise CannotRollError(f"it calls {name}, which may change Python's own objects")
@@ -85,7 +88,7 @@ class Guards:
         fork = innermost_fork()
         if fork is None or isinstance(value, TracerArray | Ragged) or id(value) in fork.objects:
             return value
-        raise CannotRollError(f"it changes a {type(value).__name__}, not only arrays")
+        return target_of(value)
 
     def new(self, value: Any) -> Any:
         """A container that was just made."""
@@ -108,7 +111,7 @@ class Guards:
                 return own or function.__code__ in self.codes
             case types.MethodType():
                 receiver: Any = function.__self__
-                known = isinstance(receiver, TracerArray | MaskedSelection | Ragged | TracedGenerator)
+                known = isinstance(receiver, TracerArray | MaskedSelection | Ragged | TracedGenerator | Growing)
                 return known or getattr(function.__func__, "__code__", None) in self.codes
             case types.BuiltinFunctionType() | types.MethodWrapperType():
                 return _is_pure_builtin(function, fork)
@@ -127,7 +130,9 @@ class Guards:
 
 def _appends(function: Any, fork: Fork) -> bool:
     """Whether it appends to a list from outside that nobody else can see, so that nothing in the loop reads it."""
-    if not fork.lists or not isinstance(function, types.BuiltinFunctionType) or function.__name__ != "append":
+    if not fork.lists or not isinstance(function, types.BuiltinFunctionType):
+        return False
+    if function.__name__ not in ("append", "extend"):
         return False
     if type(function.__self__) is not list or id(function.__self__) not in fork.lists:
         return False
@@ -154,6 +159,13 @@ def _usual_references() -> int:
 
 def _noted(fork: Fork, receiver: list[Any], value: Any) -> None:
     fork.appended.append((receiver, value))
+
+
+def _all_noted(fork: Fork, receiver: list[Any], values: Any) -> None:
+    if isinstance(values, Iterator) and id(values) not in fork.objects and not isinstance(values, Walk):
+        raise CannotRollError("it takes elements from an iterator")
+    for value in values:
+        _noted(fork, receiver, value)
 
 
 def _is_pure_builtin(function: Any, fork: Fork) -> bool:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from autofuse.frontend.rolling.comprehensions import CONSUMERS
 from autofuse.frontend.rolling.variables import bound_names, own_nodes, reads_of
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
+
+
+_CONSUMERS = frozenset(function.__name__ for function in CONSUMERS)
 
 
 class Liveness:
@@ -15,7 +19,8 @@ class Liveness:
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
         self._behind: dict[int, set[str]] = {}
-        inner = [node for node in own_nodes(body) if isinstance(node, _FUNCTIONS)]
+        at_once = set(_used_up(body))
+        inner = [node for node in own_nodes(body) if isinstance(node, _FUNCTIONS) and id(node) not in at_once]
         self._always = set(reads_of(inner))
         """What functions defined in it read, whenever they run."""
         self._everything = set(reads_of(body))
@@ -39,7 +44,9 @@ class Liveness:
             live = self._through(statement, live, left, again)
         return live
 
-    def _through(self, node: ast.stmt, live: set[str], left: set[str], again: set[str]) -> set[str]:
+    def _through(  # a case for each statement
+        self, node: ast.stmt, live: set[str], left: set[str], again: set[str]
+    ) -> set[str]:
         match node:
             case ast.If(test=test, body=body, orelse=orelse):
                 self._behind[id(node)] = self._behind.get(id(node), set()) | live
@@ -55,10 +62,21 @@ class Liveness:
                 return again
             case ast.Return() | ast.Raise():
                 return set(reads_of([node]))
-            case ast.Try() | ast.With() | ast.Match() | ast.AsyncFor() | ast.AsyncWith():
+            case ast.With(items=items, body=body):
+                inside = self._before(body, live, left, again)
+                return (inside - set(bound_names(items))) | set(reads_of(items))
+            case ast.Try():
+                return self._try(node, live, left, again)
+            case ast.TryStar() | ast.Match() | ast.AsyncFor() | ast.AsyncWith():
                 return live | self._everything
             case _:
                 return (live - set(bound_names([node], augmented=False))) | set(reads_of([node]))
+
+    def _try(self, node: ast.Try, live: set[str], left: set[str], again: set[str]) -> set[str]:
+        live = self._before(node.finalbody, live, left, again) | set(reads_of(node.finalbody))
+        for handler in node.handlers:
+            live = live | self._before(handler.body, live, left, again) | set(reads_of([handler]))
+        return self._before([*node.body, *node.orelse], live, left, again) | live  # it may end anywhere
 
     def _loop(
         self,
@@ -77,3 +95,15 @@ class Liveness:
         for _ in range(2):
             start = live | test | (self._before(body, start, left, start) - bound)
         return start
+
+
+def _used_up(body: Sequence[ast.stmt]) -> Iterator[int]:
+    """Generator expressions that run where they stand, as a function of Python's uses them up: their identities."""
+    bound = set(bound_names(body))
+    for node in own_nodes(body):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[ast.GeneratorExp() as given]):
+                if name in _CONSUMERS and name not in bound:
+                    yield id(given)
+            case _:
+                pass

@@ -13,6 +13,8 @@ import numpy as np
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.promotion import as_tracer, convert, value_of
 from autofuse.frontend.rolling.arithmetic import greatest, least
+from autofuse.frontend.rolling.comprehensions import CONSUMERS, Generated
+from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
 from autofuse.frontend.rolling.numbers import Number, floating, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
@@ -26,9 +28,18 @@ def python_function(function: Any) -> Callable[..., Any] | None:
     if not isinstance(function, type | types.BuiltinFunctionType):
         return None
     found = _INSTEAD.get(function)
+    if function in CONSUMERS:
+        return functools.partial(_consumed, function, found or function)
     if found is None and function in _MATH:
         return functools.partial(_math, function, _MATH[function])
     return found
+
+
+def _consumed(function: Any, otherwise: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A function of Python's that may be given a generator."""
+    if len(args) >= 1 and isinstance(args[0], Generated):
+        return args[0].used_up(function, *args[1:], **kwargs)
+    return otherwise(*args, **kwargs)
 
 
 def _is_traced(value: Any) -> bool:
@@ -56,6 +67,8 @@ def _int(*args: Any) -> Any:
 
 
 def _len(value: Any) -> Any:
+    if isinstance(value, Growing):
+        return value.length
     return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
 
 

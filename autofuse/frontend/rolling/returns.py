@@ -19,7 +19,7 @@
                                 return _af_value_0
 
 Functions that return tuples of one length, written out, have a variable for each element. A function stays as it is
-where it returns from inside of `try`, `with` or `match`, or where returns follow one another so often that what is
+where it returns from inside of `try` or `match`, or where returns follow one another so often that what is
 left would be nested too deep.
 """
 
@@ -34,7 +34,7 @@ from autofuse.frontend.rolling.breaks import jumps
 
 PREFIX = "_af_"
 """Begins every name that rewritten functions have and their source has not."""
-_OPAQUE = (ast.Try, ast.TryStar, ast.With, ast.Match, ast.AsyncFor, ast.AsyncWith)
+_OPAQUE = (ast.Try, ast.TryStar, ast.Match, ast.AsyncFor, ast.AsyncWith)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _DEEPEST = 24
 """Most branches inside of one another that are made."""
@@ -51,9 +51,9 @@ def without_returns(function: ast.FunctionDef) -> None:
     ast.fix_missing_locations(function)
 
 
-def is_returned(name: str) -> bool:
+def is_returned(name: object) -> bool:
     """Whether a variable holds what is returned, or an element of it: it is read only where something was returned."""
-    return name.startswith(f"{PREFIX}value_")
+    return isinstance(name, str) and name.startswith(f"{PREFIX}value_")
 
 
 class _TooDeepError(Exception):
@@ -129,6 +129,9 @@ class _Changer:
 
     def _sides(self, statement: ast.stmt, in_loop: bool, depth: int) -> tuple[str, str]:
         """Rewrite what is inside of a statement; whether its two parts return."""
+        if isinstance(statement, ast.With):
+            statement.body, found = self.block(statement.body, in_loop=in_loop, depth=depth + 1)
+            return found, found
         assert isinstance(statement, ast.If | ast.For | ast.While)
         loops, is_endless = not isinstance(statement, ast.If), _is_endless(statement)
         statement.body, first = self.block(statement.body, in_loop=in_loop or loops, depth=depth + 1)
@@ -155,6 +158,8 @@ def _ends_with_return(statements: Sequence[ast.stmt]) -> bool:
     last = statements[-1] if statements else None
     if last is not None and _is_endless(last):
         return bool(_returns(last))
+    if isinstance(last, ast.With):
+        return _ends_with_return(last.body)
     if isinstance(last, ast.If):
         return _ends_with_return(last.body) and _ends_with_return(last.orelse)
     return isinstance(last, ast.Return)

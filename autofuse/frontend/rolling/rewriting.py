@@ -20,32 +20,38 @@ from collections.abc import Sequence
 from typing import Any
 
 from autofuse.frontend.rolling.breaks import continued, jumps, without_breaks
+from autofuse.frontend.rolling.comprehensions import can_be_call, in_parts
 from autofuse.frontend.rolling.liveness import Liveness
 from autofuse.frontend.rolling.returns import PREFIX, without_returns
 from autofuse.frontend.rolling.variables import Variables, own_nodes, variables_of
 
 _ITEM = "_af_item"
+_SIGNS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
 _MADE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LEAVES = (
     ast.Return,
-    ast.Raise,
     ast.Yield,
     ast.YieldFrom,
     ast.Await,
-    ast.Try,
-    ast.With,
+    ast.TryStar,
     ast.AsyncFor,
     ast.AsyncWith,
     ast.Import,
     ast.ImportFrom,
     ast.Global,
     ast.Nonlocal,
-    ast.Delete,
-    ast.FunctionDef,
     ast.AsyncFunctionDef,
     ast.ClassDef,
     ast.Match,
 )
+"""What keeps statements where they are. A `raise` does so in branches, where it would be traced whatever the test."""
 
 
 def rewritten(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -133,14 +139,16 @@ class _Rewriter(ast.NodeTransformer):
         return [*moved, ast.copy_location(run, node), *self._statements(node.orelse)]
 
     def visit_If(self, node: ast.If) -> Any:
-        found = variables_of([*node.body, *node.orelse], self._live.behind(node))
+        found = variables_of([*node.body, *node.orelse], self._live.behind(node), self._live.elsewhere)
         test = self._condition(node.test)
-        if not self._can_move([*node.body, *node.orelse], found):
+        sides = [*node.body, *node.orelse]
+        raises = any(isinstance(inner, ast.Raise) for inner in own_nodes(sides))
+        if raises or not self._can_move(sides, found):
             node.test, node.body, node.orelse = test, self._statements(node.body), self._statements(node.orelse)
             return node
         names = [self._name(side) for side in ("then", "else")]
-        sides = zip(names, (node.body, node.orelse), strict=True)
-        moved = [self._define(name, self._statements(side) or [ast.Pass()], found, [], node) for name, side in sides]
+        bodies = zip(names, (node.body, node.orelse), strict=True)
+        moved = [self._define(name, self._statements(side) or [ast.Pass()], found, [], node) for name, side in bodies]
         functions = [ast.Name(name, ast.Load()) for name in names]
         run = ast.Expr(_call("_af_if", test, *functions, _constant(found), ast.Constant(node.lineno)))
         return [*moved, ast.copy_location(run, node)]
@@ -161,7 +169,8 @@ class _Rewriter(ast.NodeTransformer):
         return f"{PREFIX}{what}_{self._count}"
 
     def _can_move(self, statements: Sequence[ast.AST], found: Variables) -> bool:
-        leaves = any(isinstance(node, _LEAVES) for node in own_nodes(statements)) or any(jumps(statements))
+        inside = list(own_nodes(statements))
+        leaves = any(isinstance(node, _LEAVES) or _catches_all(node) for node in inside) or any(jumps(statements))
         return not leaves and self._global.isdisjoint(found.assigned)
 
     # conditions
@@ -185,13 +194,27 @@ class _Rewriter(ast.NodeTransformer):
                 made: ast.expr = _call(name, *(_later(self._condition(value)) for value in values))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 made = _call("_af_not", self._condition(operand))
-            case ast.Compare(left=left, ops=ops, comparators=others) if len(ops) > 1 and all(map(_is_plain, others)):
-                sides = [left, *others]
-                pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, ops, others, strict=False)]
-                made = _call("_af_all", *(_later(self.visit(_located(pair, test))) for pair in pairs))
             case _:
                 return self.visit(test)
         return ast.fix_missing_locations(ast.copy_location(made, test))
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        signs = [_SIGNS.get(type(op)) for op in node.ops]
+        if len(signs) == 1 or None in signs or any(map(_binds, node.comparators)):
+            return self.generic_visit(node)
+        made: list[ast.expr] = [ast.Constant(sign) for sign in signs]
+        others = [_later(self.visit(other)) for other in node.comparators]
+        return _located(_call("_af_compare", ast.Tuple(made, ast.Load()), self.visit(node.left), *others), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        if any(map(_binds, node.values)):
+            return self.generic_visit(node)
+        name = "_af_and" if isinstance(node.op, ast.And) else "_af_or"
+        return _located(_call(name, *(_later(self.visit(value)) for value in node.values)), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        self.generic_visit(node)
+        return _located(_call("_af_not", node.operand), node) if isinstance(node.op, ast.Not) else node
 
     # what a loop's body may do to Python's own objects
 
@@ -209,6 +232,8 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Load):
             node.value = ast.copy_location(_call("_af_target", node.value), node.value)
+        elif isinstance(node.slice, ast.Name | ast.BinOp | ast.Call):
+            return _located(_call("_af_at", node.value, node.slice), node)
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
@@ -221,8 +246,19 @@ class _Rewriter(ast.NodeTransformer):
         """Rewrite a node; a container that an expression makes is noted."""
         if not isinstance(node, _MADE) or (isinstance(node, ast.List) and not isinstance(node.ctx, ast.Load)):
             return super().visit(node)
+        if isinstance(node, ast.ListComp | ast.GeneratorExp) and can_be_call(node):
+            name = "_af_list" if isinstance(node, ast.ListComp) else "_af_generator"
+            return _located(_call(name, *in_parts(node, self.visit, self._condition)), node)
         self.generic_visit(node)
         return ast.copy_location(_call("_af_new", node), node)
+
+
+def _catches_all(node: ast.AST) -> bool:
+    """Whether a handler catches what is raised where something cannot be traced."""
+    if not isinstance(node, ast.ExceptHandler):
+        return False
+    names = {inner.id for inner in ast.walk(node.type) if isinstance(inner, ast.Name)} if node.type else set[str]()
+    return node.type is None or "BaseException" in names
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:
@@ -251,7 +287,3 @@ def _bind(target: ast.expr) -> ast.stmt:
 def _binds(node: ast.expr) -> bool:
     """Whether an expression must stay in its place: it binds a name, or waits."""
     return any(isinstance(inner, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for inner in ast.walk(node))
-
-
-def _is_plain(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name | ast.Constant)

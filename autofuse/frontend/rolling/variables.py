@@ -31,11 +31,23 @@ class Variables:
     """Variables that a loop's body adds a number to, once in each iteration, and the number."""
 
     appended: tuple[str, ...] = ()
-    """Variables of which a loop's body asks nothing but `x.append(...)`, nor do functions defined beside it."""
+    """Variables of which it asks nothing but to append and extend, nor do functions defined beside it."""
+
+    grown: tuple[str, ...] = ()
+    """Variables that it appends to, and of which it asks elements or the length, and nothing else."""
 
     def as_tuple(self) -> tuple[Any, ...]:
         """As a constant of source code; `Variables(*it)` is the same."""
-        return (self.assigned, self.first_read, self.after, self.in_place, self.written, self.counted, self.appended)
+        return (
+            self.assigned,
+            self.first_read,
+            self.after,
+            self.in_place,
+            self.written,
+            self.counted,
+            self.appended,
+            self.grown,
+        )
 
 
 def variables_of(statements: Sequence[ast.AST], live: Set[str], elsewhere: Set[str] = frozenset()) -> Variables:
@@ -52,6 +64,7 @@ def variables_of(statements: Sequence[ast.AST], live: Set[str], elsewhere: Set[s
         tuple(sorted(set(_written(statements)))),
         tuple(sorted(_counted(statements))),
         tuple(sorted(_appended(statements) - bound - set(elsewhere))),
+        tuple(sorted(_grown(statements) - bound - set(elsewhere))),
     )
 
 
@@ -59,12 +72,29 @@ def _appended(statements: Sequence[ast.AST]) -> set[str]:
     appends: dict[str, int] = {}
     for node in own_nodes(statements):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append")):
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend")):
                 appends[name] = appends.get(name, 0) + 1
             case _:
                 pass
     reads = reads_of(statements)
     return {name for name, count in appends.items() if reads[name] == count}
+
+
+def _grown(statements: Sequence[ast.AST]) -> set[str]:
+    appends: dict[str, int] = {}
+    reads_: dict[str, int] = {}
+    for node in own_nodes(statements):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append")):
+                appends[name] = appends.get(name, 0) + 1
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Load()):
+                reads_[name] = reads_.get(name, 0) + 1
+            case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]):
+                reads_[name] = reads_.get(name, 0) + 1
+            case _:
+                pass
+    every = reads_of(statements)
+    return {name for name, count in appends.items() if reads_.get(name) and every[name] == count + reads_[name]}
 
 
 def own_nodes(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -161,7 +191,7 @@ class _Flow:
         if name in self._names and name not in bound:
             self.first_read.add(name)
 
-    def _statement(self, node: ast.AST, bound: set[str]) -> None:
+    def _statement(self, node: ast.AST, bound: set[str]) -> None:  # a case for each statement
         match node:
             case ast.If(test=test, body=body, orelse=orelse):
                 self._read(test, bound)
@@ -174,7 +204,9 @@ class _Flow:
             case ast.While(test=test, body=body, orelse=orelse):
                 self._read(test, bound)
                 self._sides([[*body, *orelse], []], bound)
-            case ast.Try() | ast.Match():
+            case ast.Try():
+                self._try(node, bound)
+            case ast.Match():
                 self._read(node, bound)
             case ast.AugAssign(target=ast.Name(id=name), value=value):
                 self._read(value, bound)
@@ -188,6 +220,17 @@ class _Flow:
             case _:
                 self._read(node, bound)
                 bound |= set(bound_names([node]))
+
+    def _try(self, node: ast.Try, bound: set[str]) -> None:
+        before = set(bound)
+        self.run([*node.body, *node.orelse], bound)
+        for handler in node.handlers:
+            self._read(handler, before)
+        if node.handlers:  # any part of what comes before may not have run
+            for name in bound - before:
+                self._use(name, before)
+            bound.intersection_update(before)
+        self.run(node.finalbody, bound)
 
     def _sides(self, sides: Sequence[Sequence[ast.AST]], bound: set[str]) -> None:
         """Of which one runs: a name that only some bind keeps what it was in the others."""
