@@ -13,6 +13,7 @@ import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from keyword import iskeyword
 from types import SimpleNamespace
 from typing import Any, cast
@@ -118,9 +119,17 @@ def take_leaves(tree: Tree, value: Any, leaves: list[Any]) -> bool:
     if isinstance(tree, Static):
         return _same_static(tree.value, value)
     parts = _plain_parts(tree, value)
+    if parts is not None and _has_leaves_alone(tree):
+        leaves.extend(parts)
+        return True
     return parts is not None and all(
         take_leaves(child, part, leaves) for child, part in zip(tree.children, parts, strict=True)
     )
+
+
+def _has_leaves_alone(branch: Branch) -> bool:
+    """Whether all that a container holds is leaves: there may be hundreds, and nothing is to be asked of each."""
+    return set(map(type, branch.children)) == {Leaf}
 
 
 def _plain_parts(branch: Branch, value: Any) -> Iterable[Any] | None:
@@ -129,7 +138,10 @@ def _plain_parts(branch: Branch, value: Any) -> Iterable[Any] | None:
         return None
     if branch.kind != "dict":
         return value
-    return [value[key] for key in branch.keys] if all(key in value for key in branch.keys) else None
+    try:
+        return list(map(value.__getitem__, branch.keys))
+    except KeyError:
+        return None
 
 
 _PLAIN: Mapping[type, str] = {tuple: "tuple", list: "list", dict: "dict"}
@@ -138,7 +150,7 @@ _PLAIN: Mapping[type, str] = {tuple: "tuple", list: "list", dict: "dict"}
 def count_leaves(tree: Tree) -> int:
     """Number of arrays."""
     if isinstance(tree, Branch):
-        return sum(map(count_leaves, tree.children))
+        return len(tree.children) if _has_leaves_alone(tree) else sum(map(count_leaves, tree.children))
     return int(isinstance(tree, Leaf))
 
 
@@ -308,7 +320,10 @@ def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if isinstance(tree, Static):
         return tree.value
-    children = [_unflatten(child, leaves) for child in tree.children]
+    if _has_leaves_alone(tree):
+        children = list(islice(leaves, len(tree.children)))
+    else:
+        children = [_unflatten(child, leaves) for child in tree.children]
     if tree.kind == "tuple":
         return tuple(children)
     return children if tree.kind == "list" else _build(tree, dict(zip(tree.keys, children, strict=True)))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.fusion.loops import MAX_HELD
 from autofuse.ir import dtypes, index
@@ -185,7 +185,7 @@ class PhaseBuilder(PhaseFrame):
     def _leaf(self, stage: StageDraft, node: Node, at: tuple[Affine, ...]) -> Scalar:
         dtype = node.output.type.dtype
         if role_of(node) is Role.CONSTANT:
-            return self.constant(stage, dtype, node.attrs["value"].reshape(-1)[0].item())
+            return self.constant(stage, dtype, _element(node, at).item())
         where = at[node.attrs["iota_dimension"]]
         lo, hi = index.bounds(where)
         wide = dtypes.I32 if lo >= -(2**31) and hi < 2**31 else dtypes.I64
@@ -307,6 +307,16 @@ class PhaseBuilder(PhaseFrame):
         if stage.level == level:
             return set(stage.symbols) == set(symbols)
         return set(stage.symbols) >= set(symbols)
+
+
+def _element(node: Node, at: Sequence[Affine]) -> Any:
+    """An element of a constant. Raises LegalityError for one that only memory can be asked for."""
+    array = node.attrs["value"]
+    if is_inlined(node):
+        return array.reshape(-1)[0]
+    if not all(position.is_constant for position in at):
+        raise LegalityError(f"elements of the constant %{node.name} are asked for inside of a loop or branch")
+    return array[tuple(position.constant for position in at)]
 
 
 def _known(wanted: Wanted) -> Scalar | None:

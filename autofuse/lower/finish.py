@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from autofuse.ir import dtypes, index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
@@ -33,12 +33,18 @@ def finish_phase(
     local: Symbol | None,
     schedule: Schedule,
     boundaries: Sequence[int],
+    enough_rows: int = 0,
 ) -> Phase:
-    """Put the parts of a draft in order. `boundaries`: levels at whose end dots run."""
+    """Put the parts of a draft in order. `boundaries`: levels at whose end dots run.
+
+    `enough_rows`: a row block's loop of fewer is joined with the loops of rows around it, where products can do so.
+    """
     stages = [_in_order(_numbered(stage)) for stage in draft.ordered()]
     end_early(stages, lambda: draft.scalar(dtypes.BOOL), schedule)
     dots = [(level, rewritten_dot(dot, number_elements)) for level, dot in draft.dots]
     grid, stages, dots = _collapse_grid(list(grid), stages, dots)
+    if rows and local is not None:
+        grid, stages, dots = _join_rows(grid, stages, dots, rows, enough_rows)
     collapsed = [_collapse_stage(stage) for stage in stages]
     row_block = None
     if rows and local is not None and grid:
@@ -108,11 +114,40 @@ def _collapse_grid(
             position += 1
             continue
         joined = Symbol(fast.name, slow.extent * fast.extent)
-        mapping = {slow: Affine(), fast: index.of(joined)}
-        stages = [_rewritten(stage, stage.symbols, lambda a, m=mapping: index.renamed(a, m)) for stage in stages]
-        dots = [(level, rewritten_dot(dot, lambda a, m=mapping: index.renamed(a, m))) for level, dot in dots]
+        stages, dots = _renamed(stages, dots, {slow: Affine(), fast: index.of(joined)})
         grid[position : position + 2] = [joined]
         position = max(position - 1, 0)
+    return grid, stages, dots
+
+
+def _renamed(
+    stages: Sequence[StageDraft], dots: Sequence[tuple[int, Dot]], mapping: Mapping[Symbol, Affine]
+) -> tuple[list[StageDraft], list[tuple[int, Dot]]]:
+    """Stages and products with other expressions in place of symbols."""
+
+    def rename(value: Affine) -> Affine:
+        return index.renamed(value, mapping)
+
+    renamed = [_rewritten(stage, stage.symbols, rename) for stage in stages]
+    return renamed, [(level, rewritten_dot(dot, rename)) for level, dot in dots]
+
+
+def _join_rows(
+    grid: list[Symbol], stages: list[StageDraft], dots: list[tuple[int, Dot]], rows: Sequence[Symbol], enough: int
+) -> tuple[list[Symbol], list[StageDraft], list[tuple[int, Dot]]]:
+    """The last loops of rows as one, until it has enough: a row of a convolution is a place in an image, of a batch.
+
+    Products must step from row to row alike; stages find out which row of which loop it is.
+    """
+    names = {symbol.name for symbol in rows}
+    while len(grid) > 1 and grid[-1].extent < enough and {grid[-2].name, grid[-1].name} <= names:
+        slow, fast = grid[-2], grid[-1]
+        if not _walk_together([m.offset for _, dot in dots for m in (dot.out, dot.lhs, dot.rhs)], slow, fast):
+            break
+        joined = Symbol(fast.name, slow.extent * fast.extent)
+        here = index.of(joined)
+        stages, dots = _renamed(stages, dots, {slow: here // fast.extent, fast: here % fast.extent})
+        grid = [*grid[:-2], joined]
     return grid, stages, dots
 
 

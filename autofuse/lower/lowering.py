@@ -66,6 +66,8 @@ class Limits:
     """Whether products with elementwise epilogues are cut into tiles of columns here; a backend may do so itself."""
     least_rows: int = 1
     """Of a row block: blocks of fewer would take as long, and read the right operands of products more often."""
+    joins_rows: bool = False
+    """Whether short loops of rows become one, whose number says by division where in each a row is."""
     widens: bool = False
     """Whether products of f32 read operands of 16-bit floats as they are: such products are exact in f32."""
     scalars: int = 1200
@@ -308,7 +310,9 @@ class _Lowering:
             if value not in contraction.direct:
                 phase.store_output(value)
         symbols = list(phase.grid_symbols.values())
-        done = finish_phase(phase.draft, symbols, contraction.rows, local, self.schedule, phase.row_boundaries)
+        enough = (self.schedule[PANEL_ROWS] or _BLOCK_ROWS) if self.limits.joins_rows else 0
+        boundaries = phase.row_boundaries
+        done = finish_phase(phase.draft, symbols, contraction.rows, local, self.schedule, boundaries, enough)
         return buffers, done, contraction.packs, phase.draft
 
     def _guessed_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""Convolutions in groups, and others by choice, in operations that kernels are made of.
+"""Convolutions in groups or of few results, and others by choice, in operations that kernels are made of.
 
 A group reads some input features and makes some output features. Each element under the window is a strided slice of
 the padded operand, and with these slices the groups are
@@ -7,6 +7,9 @@ the padded operand, and with these slices the groups are
     more             products of matrices, one for each group; the slices are joined along the depth
 
 Groups of the batch are groups of features of an operand that has those beside each other.
+
+A convolution that makes a few features of many, as one that ends in a picture, would pack many patches for a product of
+a few columns. Its operand is multiplied with all of the window instead, and shifted results are added up.
 """
 
 from __future__ import annotations
@@ -30,7 +33,12 @@ from autofuse.passes.rewriting import Call, Expression, call, rewrite
 _MOST_TAPS = 128
 """Elements under a window at most, and products of an element: more are a call."""
 _FEW = 4
-"""Input features of a group up to which its products are added one by one."""
+"""Input features of a group up to which its products are added one by one; output features that are few."""
+_MANY = 16
+"""Input features of which a few output features are made by shifted results."""
+_MOST_SHIFTS = 49
+_LEAST_PRODUCTS = 1 << 18
+"""Multiply-adds below which a second kernel costs more than patches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,21 @@ class SplitGroups:
     def apply(self, graph: Graph) -> Graph:
         """The graph without such convolutions; the same object if it has none."""
         return rewrite(graph, lambda: {"convolution": (split_groups,)}) if _has_groups(graph) else graph
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftResults:
+    """Writes convolutions of many features into at most 4 as sums of shifted results of one product.
+
+    Every product stays, the order of the sum changes; 16-bit floats are added in f32 and rounded once. Strided ones
+    and those of dilated operands stay as they are: most of their product's results would not be read.
+    """
+
+    name: ClassVar[str] = "convolution-shifts"
+
+    def apply(self, graph: Graph) -> Graph:
+        """The graph without such convolutions; the same object if it has none."""
+        return rewrite(graph, lambda: {"convolution": (shift_results,)}) if _has_groups(graph, 1) else graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +104,20 @@ def split_groups(node: Node, facts: Facts) -> Expression | None:
         return None
     is_summed = parts.features <= _FEW and math.prod(parts.window) * parts.features <= _MOST_TAPS
     return parts.laid_out(parts.summed() if is_summed else parts.multiplied())
+
+
+def shift_results(node: Node, facts: Facts) -> Expression | None:
+    """A convolution into few features by what each element under the window adds."""
+    del facts
+    attrs, kernel = node.attrs, node.inputs[1].type
+    made = kernel.shape[attrs["kernel_output_feature_dimension"]]
+    steps = (*attrs["window_strides"], *attrs["lhs_dilation"])
+    if _groups(attrs) != 1 or made > _FEW or kernel.size * node.output.type.size < _LEAST_PRODUCTS * max(made, 1):
+        return None
+    parts = _parts(node) if all(step == 1 for step in steps) else None
+    if parts is None or parts.features < _MANY or not 1 < math.prod(parts.window) <= _MOST_SHIFTS:
+        return None
+    return parts.laid_out(parts.shifted())
 
 
 def multiply_patches(node: Node, facts: Facts) -> Expression | None:
@@ -150,6 +187,29 @@ class _Parts:
         assert total is not None
         return _converted(total, self.dtype, is_half)
 
+    def shifted(self) -> Expression:
+        """The operand times all of the window, what belongs to a result added one by one."""
+        is_half = self.dtype.is_float and self.dtype.bits == 16
+        held = dtypes.F32 if is_half else self.dtype
+        taps = math.prod(self.window)
+        kernel = call("transpose", _reshaped(self._kernel(), (taps, self.features, self.made)), permutation=(1, 0, 2))
+        product = call(
+            "dot_general",
+            _converted(self.padded, held, is_half),
+            _converted(_reshaped(kernel, (self.features, taps * self.made)), held, is_half),
+            lhs_batching_dimensions=(),
+            rhs_batching_dimensions=(),
+            lhs_contracting_dimensions=(len(self.outer),),
+            rhs_contracting_dimensions=(0,),
+        )
+        total: Expression | None = None
+        for number, (first, last) in enumerate(self._spans()):
+            columns = (number * self.made, (number + 1) * self.made)
+            term = _sliced(product, (0, *first, columns[0]), (self.batch, *last, columns[1]))
+            total = term if total is None else call("add", total, term)
+        assert total is not None
+        return _converted(total, self.dtype, is_half)
+
     def multiplied(self) -> Expression:
         """A product of matrices for each group; of one group without the dimension of groups."""
         rank = len(self.outer)
@@ -216,15 +276,21 @@ class _Parts:
 
     def _taps(self) -> list[Expression]:
         """For each element of the window what it meets: `[batch, positions, groups, features]`."""
-        strides, dilations = self.attrs["window_strides"], self.attrs["rhs_dilation"]
-        features = self.groups * self.features
+        strides, features = self.attrs["window_strides"], self.groups * self.features
         found: list[Expression] = []
+        for first, last in self._spans():
+            tap = _sliced(self.padded, (0, *first, 0), (self.batch, *last, features), (1, *strides, 1))
+            found.append(_reshaped(tap, (*self.outer, self.groups, self.features)))
+        return found
+
+    def _spans(self) -> list[tuple[list[int], list[int]]]:
+        """For each element of the window the first position of the padded operand that it meets, and the end."""
+        strides, dilations = self.attrs["window_strides"], self.attrs["rhs_dilation"]
+        found: list[tuple[list[int], list[int]]] = []
         for place in itertools.product(*map(range, self.window)):
             first = [step * dilation for step, dilation in zip(place, dilations, strict=True)]
             sizes = zip(first, self.positions, strides, strict=True)
-            last = [begin + (count - 1) * stride + 1 for begin, count, stride in sizes]
-            tap = _sliced(self.padded, (0, *first, 0), (self.batch, *last, features), (1, *strides, 1))
-            found.append(_reshaped(tap, (*self.outer, self.groups, self.features)))
+            found.append((first, [begin + (count - 1) * stride + 1 for begin, count, stride in sizes]))
         return found
 
     def _spread(self, tap: Expression, feature: int, shape: tuple[int, ...]) -> Expression:

@@ -16,7 +16,8 @@ from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.complexparts import split_complex
 from autofuse.passes.constant_folding import LARGE_BYTES, FoldConstants
-from autofuse.passes.convolutions import MultiplyPatches, SplitGroups
+from autofuse.passes.convolutionphases import SplitPhases
+from autofuse.passes.convolutions import MultiplyPatches, ShiftResults, SplitGroups
 from autofuse.passes.distribution import DistributeLoops
 from autofuse.passes.joinedproducts import JoinColumns, JoinSteps
 from autofuse.passes.loops import SimplifyLoops
@@ -30,6 +31,7 @@ from autofuse.passes.raggedmasks import WidenMasks
 from autofuse.passes.raggedproducts import SumRaggedProducts
 from autofuse.passes.recomputing import Recompute
 from autofuse.passes.reductionrules import SimplifyReductions
+from autofuse.passes.regionconstants import LiftConstants
 from autofuse.passes.sinking import SinkViews
 from autofuse.passes.splitting import SplitColumns
 from autofuse.passes.transposedcopies import StoreTransposes
@@ -68,6 +70,7 @@ def passes_for(numerics: Numerics, choices: Choices = DEFAULT) -> Sequence[Pass]
         SinkViews(),
         SimplifyArithmetic(numerics),
         SimplifyReductions(numerics),
+        LiftConstants(),
         SimplifyLoops(),
     )
     folding = () if choices.tables == "large" else (FoldConstants(),)
@@ -98,7 +101,7 @@ _Apply = Callable[[Pass, Graph], Graph]
 
 
 def _cleaned(graph: Graph, numerics: Numerics, choices: Choices, apply: _Apply) -> Graph:
-    graph = _settled(apply(SplitGroups(), split_complex(graph)), passes_for(numerics), apply)
+    graph = _settled(_convolved(split_complex(graph), apply), passes_for(numerics), apply)
     if choices != DEFAULT:
         graph = _settled(graph, passes_for(numerics, choices), apply)
     if choices.unrolled != DEFAULT.unrolled:
@@ -111,6 +114,13 @@ def _cleaned(graph: Graph, numerics: Numerics, choices: Choices, apply: _Apply) 
         graph = apply(ContractProducts(), graph)
         graph = apply(MarkApproximations(), graph)
     return apply(MaterialiseOutputs(), graph)
+
+
+def _convolved(graph: Graph, apply: _Apply) -> Graph:
+    """Convolutions as kernels are made of them."""
+    for step in (SplitPhases(), SplitGroups(), ShiftResults()):
+        graph = apply(step, graph)
+    return graph
 
 
 def can_change(graph: Graph, choices: Choices) -> bool:

@@ -28,6 +28,7 @@ LIMITS = Limits(
     256 << 10,
     2,
     tile_columns=True,
+    joins_rows=True,
     decisions=CPU_DECISIONS,
     passes=CpuPasses(host_machine().vector_bits),
     workspaces=CpuWorkspaces(host_machine().vector_bits),

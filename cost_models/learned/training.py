@@ -100,13 +100,13 @@ def train(examples: Examples, settings: Settings = USUAL, seed: int = 0) -> Fitt
     for fold in range(FOLDS):
         mean = fit_mean(examples.only(folds != fold), settings, seed)
         held_out[folds == fold] = _clipped(mean.predict(examples.rows[folds == fold]), settings)
-    left = np.log(np.maximum(np.abs(examples.logs - held_out), _TINY))
+    left = examples.logs - held_out
     widths = np.zeros(len(left))
     for fold in range(FOLDS):
-        spread = _fit_spread(examples.rows[folds != fold], left[folds != fold], seed)
+        spread = fit_spread(examples.rows[folds != fold], left[folds != fold], seed)
         widths[folds == fold] = spread.predict(examples.rows[folds == fold])
-    scale = float(np.quantile(np.abs(examples.logs - held_out) / np.exp(widths), 0.9)) / _NINETY
-    return Fitted(fit_mean(examples, settings, seed), _fit_spread(examples.rows, left, seed), scale, held_out)
+    mean, spread = fit_mean(examples, settings, seed), fit_spread(examples.rows, left, seed)
+    return Fitted(mean, spread, scale_of(left, widths), held_out)
 
 
 def folds_of(groups: NDArray[Any], folds: int, seed: int) -> NDArray[Any]:
@@ -141,10 +141,18 @@ def fit_mean(examples: Examples, settings: Settings = USUAL, seed: int = 0) -> F
     return mean_of(bags)
 
 
-def _fit_spread(rows: NDArray[Any], logs: NDArray[Any], seed: int) -> Forest:
-    """Few and shallow trees: how far off the mean is cannot be told as well as where it is."""
+def fit_spread(rows: NDArray[Any], left: NDArray[Any], seed: int) -> Forest:
+    """The logarithm of how far off the mean is; `left`, f64[n]: what was left of records that were held out.
+
+    Few and shallow trees: that cannot be told as well as where the mean is.
+    """
     options = {"max_iter": 40, "max_depth": 3, "learning_rate": 0.1, "min_samples_leaf": 50, "l2_regularization": 10.0}
-    return _boosted(options, seed, rows, logs)
+    return _boosted(options, seed, rows, np.log(np.maximum(np.abs(left), _TINY)))
+
+
+def scale_of(left: NDArray[Any], widths: NDArray[Any]) -> float:
+    """The factor of exp(`widths`), f64[n], that makes intervals of 90 % hold 90 % of what was left, f64[n]."""
+    return float(np.quantile(np.abs(left) / np.exp(widths), 0.9)) / _NINETY
 
 
 def _boosted(options: Mapping[str, Any], seed: int, rows: NDArray[Any], logs: NDArray[Any]) -> Forest:

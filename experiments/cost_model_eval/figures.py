@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class Figures:
     """Share of kernels in their intervals of 90 %."""
     well_covered: float
     """Share of programs, of ten kernels or more, of which at least 70 % are in their intervals."""
+    least_covered: float
+    """Of these programs, the share of kernels in their intervals that nine in ten reach."""
     below_floor: int
     """Kernels that were faster than their floor."""
     top1: float
@@ -49,16 +51,16 @@ def figures(samples: Samples, mean: NDArray[Any], sigma: NDArray[Any], of: NDArr
     measured_us = samples.measured_us[of]
     error = np.log(measured_us / predicted_us)
     inside = np.abs(logs - mean) <= _NINETY * sigma
-    programs = np.array([one.program.name for one in samples.seen])[of]
-    by_program = [np.flatnonzero(programs == name) for name in np.unique(programs)]
-    large = [inside[n].mean() >= 0.7 for n in by_program if len(n) >= _LEAST]
+    by_program = _by_program(samples, of)
+    covered = _covered(inside, by_program)
     top = _tops(samples, predicted_us, measured_us, of)
     return Figures(
         mape=float(np.mean(np.abs(predicted_us / measured_us - 1))),
         sigma=float(np.std(error)),
         pairs=_mean([ordered(measured_us[n], predicted_us[n]) for n in by_program]),
         covered=float(np.mean(inside)),
-        well_covered=_mean(large),
+        well_covered=_mean([share >= 0.7 for share in covered]),
+        least_covered=float(np.quantile(covered, 0.1)) if covered else math.nan,
         below_floor=int(np.sum(measured_us < samples.floor_us[of])),
         top1=_mean([one for one, _ in top]),
         top3=_mean([three for _, three in top]),
@@ -75,6 +77,23 @@ def measured_again(samples: Samples) -> Figures | None:
     again = dataclasses.replace(samples, seen=seen, us=first, floor_us=samples.floor_us[of], sigma=samples.sigma[of])
     spread = np.full(len(of), float(np.std(np.log(last / first))))
     return figures(again, np.zeros(len(of)), spread, np.arange(len(of)))
+
+
+def coverage(samples: Samples, mean: NDArray[Any], sigma: NDArray[Any]) -> list[float]:
+    """Of each program of ten kernels or more, the share of kernels in their intervals of 90 %, the least first."""
+    inside = np.abs(samples.logs - mean) <= _NINETY * sigma
+    return sorted(_covered(inside, _by_program(samples, np.arange(len(inside)))))
+
+
+def _by_program(samples: Samples, of: NDArray[Any]) -> list[NDArray[Any]]:
+    """Places in `of` of the kernels of each program."""
+    programs = np.unique([one.program.name for one in samples.seen], return_inverse=True)[1][of]
+    order = np.argsort(programs, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(programs[order])) + 1)
+
+
+def _covered(inside: NDArray[Any], by_program: Sequence[NDArray[Any]]) -> list[float]:
+    return [float(inside[n].mean()) for n in by_program if len(n) >= _LEAST]
 
 
 def ordered(measured_us: NDArray[Any], predicted_us: NDArray[Any]) -> float:
@@ -102,12 +121,6 @@ def _tops(
             us = measured_us[places]
             found.append((float(us.min() / us[order[0]]), float(us.min() / us[order[:3]].min())))
     return found
-
-
-def mean_of(found: list[Figures]) -> Mapping[str, float]:
-    """The mean of several splits, by name of the figure."""
-    names = Figures.__dataclass_fields__
-    return {name: _mean([float(getattr(one, name)) for one in found]) for name in names}
 
 
 def _mean(values: list[Any]) -> float:

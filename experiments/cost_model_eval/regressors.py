@@ -1,31 +1,52 @@
-"""The models compared: each learns from some samples and predicts the mean and the spread of the residual of others."""
+"""The models compared: each learns from some samples the mean of the residual of others.
+
+What is said of the spread is one of three: the base model's own, one number, or a function of the features, learned as
+the model that autofuse has learns it. The last two come from what is left of programs that were held out
+(`heldout.py`).
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from samples import Samples
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from autofuse.cost_models.base import CostModel, KernelFacts, Prices
 from autofuse.cost_models.covariates import COLUMNS, OWN, covariates
-from autofuse.cost_models.learned.training import USUAL, Examples, Settings, train
+from autofuse.cost_models.learned.training import USUAL, Examples, Settings, fit_mean
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
 
-Predicted = tuple[NDArray[Any], NDArray[Any]]
-"""Mean and standard deviation of log(measured / predicted), f64[n] each."""
-Predict = Callable[[NDArray[Any], NDArray[Any]], Predicted]
-"""Of rows of `covariates`, and of the base model's own spreads."""
-Fit = Callable[[Samples, NDArray[Any], int], Predict]
-"""(all samples, numbers of those to learn from, seed) -> what predicts others."""
+Mean = Callable[[NDArray[Any]], NDArray[Any]]
+"""Of rows of `covariates`, f64[n]: the mean of log(measured / predicted)."""
+Spread = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+"""Of rows, and of the base model's own spreads, f64[n]: the standard deviation of log(measured / predicted)."""
+Predict = Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
+"""Of the same: mean and standard deviation."""
+Fit = Callable[[NDArray[Any], Samples, NDArray[Any], int], Mean]
+"""(rows of all samples, the samples, numbers of those to learn from, seed) -> what predicts others."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One way to learn."""
+
+    fit: Fit
+    spread: Literal["own", "one", "learned"] = "one"
+
+
 GROUPS: Mapping[str, Callable[[str], bool]] = {
     "price": lambda name: COLUMNS.index(name) < OWN,
     "memory": lambda name: (
@@ -35,7 +56,6 @@ GROUPS: Mapping[str, Callable[[str], bool]] = {
     "operations": lambda name: name.startswith(("op_", "dot_", "opaque", "sort", "scattered", "packed")),
 }
 """Groups of features by name; what is in none of them is `shape`."""
-_NINETY = 1.645
 
 
 def group_of(column: str) -> str:
@@ -43,53 +63,44 @@ def group_of(column: str) -> str:
     return next((name for name, holds in GROUPS.items() if holds(column)), "shape")
 
 
-def analytical(samples: Samples, chosen: NDArray[Any], seed: int) -> Predict:
+def shown(without: str) -> NDArray[Any]:
+    """bool[columns]: those of other groups than `without`; all, where that is empty."""
+    return np.array([group_of(name) != without for name in COLUMNS])
+
+
+def analytical(rows: NDArray[Any], samples: Samples, chosen: NDArray[Any], seed: int) -> Mean:
     """The base model as it is: it learns nothing."""
-    del samples, chosen, seed
-    return lambda rows, sigma: (np.zeros(len(rows)), sigma)
+    del rows, samples, chosen, seed
+    return lambda others: np.zeros(len(others))
 
 
-def levelled(samples: Samples, chosen: NDArray[Any], seed: int) -> Predict:
-    """The base model times one factor, with one spread: what a calibration could do."""
-    del seed
-    mean, sigma = float(np.median(samples.logs[chosen])), float(np.std(samples.logs[chosen]))
-    return lambda rows, _: (np.full(len(rows), mean), np.full(len(rows), sigma))
+def levelled(rows: NDArray[Any], samples: Samples, chosen: NDArray[Any], seed: int) -> Mean:
+    """The base model times one factor: what a calibration could do."""
+    del rows, seed
+    mean = float(np.median(samples.logs[chosen]))
+    return lambda others: np.full(len(others), mean)
 
 
-def learned(settings: Settings = USUAL, without: str = "", only: str = "") -> Fit:
-    """The model that autofuse has. `without`, `only`: a group of features that it does not see, or only this."""
-    shown = np.array([group_of(name) != without and only in ("", group_of(name)) for name in COLUMNS])
+def learned(settings: Settings = USUAL) -> Fit:
+    """The model that autofuse has."""
 
-    def fit(samples: Samples, chosen: NDArray[Any], seed: int) -> Predict:
-        groups = samples.numbered("grouped")[chosen]
-        fitted = train(Examples(samples.rows[chosen] * shown, samples.logs[chosen], groups), settings, seed)
-
-        def predict(rows: NDArray[Any], sigma: NDArray[Any]) -> Predicted:
-            del sigma
-            mean = np.clip(fitted.mean.predict(rows * shown), -settings.most_log, settings.most_log)
-            return mean, np.exp(fitted.spread.predict(rows * shown)) * fitted.spread_scale
-
-        return predict
+    def fit(rows: NDArray[Any], samples: Samples, chosen: NDArray[Any], seed: int) -> Mean:
+        examples = Examples(rows[chosen], samples.logs[chosen], samples.numbered("grouped")[chosen])
+        forest = fit_mean(examples, settings, seed)
+        return lambda others: np.clip(forest.predict(others), -settings.most_log, settings.most_log)
 
     return fit
 
 
 def plain(make: Callable[[int], Any]) -> Fit:
-    """A regressor of scikit-learn, with the spread that holds 90 % of a tenth of the programs, held out for that."""
+    """A regressor of scikit-learn, by seed."""
 
-    def fit(samples: Samples, chosen: NDArray[Any], seed: int) -> Predict:
-        logs = np.clip(samples.logs, -USUAL.most_log, USUAL.most_log)
-        groups = np.unique(samples.numbered("grouped")[chosen], return_inverse=True)[1]
-        apart = np.random.default_rng(seed).permutation(int(groups.max()) + 1)[groups] % 10 == 0
-        part = make(seed).fit(samples.rows[chosen[~apart]], logs[chosen[~apart]])
-        left = np.abs(samples.logs[chosen[apart]] - part.predict(samples.rows[chosen[apart]]))
-        sigma = float(np.quantile(left, 0.9)) / _NINETY
-        whole = make(seed).fit(samples.rows[chosen], logs[chosen])
-
-        def predict(rows: NDArray[Any], _: NDArray[Any]) -> Predicted:
-            return np.clip(whole.predict(rows), -USUAL.most_log, USUAL.most_log), np.full(len(rows), sigma)
-
-        return predict
+    def fit(rows: NDArray[Any], samples: Samples, chosen: NDArray[Any], seed: int) -> Mean:
+        logs = np.clip(samples.logs[chosen], -USUAL.most_log, USUAL.most_log)
+        with threadpool_limits(limits=1), warnings.catch_warnings():  # processes share the cores
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a network learns for a number of rounds
+            fitted = make(seed).fit(rows[chosen], logs)
+        return lambda others: np.clip(fitted.predict(others), -USUAL.most_log, USUAL.most_log)
 
     return fit
 
@@ -117,22 +128,29 @@ class Corrected:
         return self.base.describe()
 
 
-MODELS: Mapping[str, Fit] = {
-    "analytical": analytical,
-    "analytical, one factor": levelled,
-    "learned": learned(),
-    "learned, centred": learned(replace(USUAL, centred=0.5)),
-    "ridge": plain(lambda seed: make_pipeline(StandardScaler(), Ridge(alpha=10.0, random_state=seed))),
-    "random forest": plain(
-        lambda seed: RandomForestRegressor(
-            100, min_samples_leaf=3, max_features=0.4, max_samples=0.5, random_state=seed
+MODELS: Mapping[str, Model] = {
+    "analytical": Model(analytical, "own"),
+    "analytical, one factor": Model(levelled),
+    "ridge": Model(plain(lambda seed: make_pipeline(StandardScaler(), Ridge(alpha=10.0, random_state=seed)))),
+    "MLP": Model(
+        plain(
+            lambda seed: make_pipeline(
+                StandardScaler(),
+                MLPRegressor(
+                    hidden_layer_sizes=(64, 32), alpha=1.0, batch_size=512, max_iter=40, tol=0.0, random_state=seed
+                ),
+            )
         )
     ),
-    "MLP": plain(
-        lambda seed: make_pipeline(
-            StandardScaler(),
-            MLPRegressor(hidden_layer_sizes=(64, 32), alpha=1e-2, max_iter=300, early_stopping=True, random_state=seed),
+    "random forest": Model(
+        plain(
+            lambda seed: RandomForestRegressor(
+                60, min_samples_leaf=5, max_features=0.25, max_samples=0.25, random_state=seed
+            )
         )
     ),
+    "learned, two bags": Model(learned(replace(USUAL, bags=2)), "learned"),
+    "learned": Model(learned(), "learned"),
+    "learned, centred": Model(learned(replace(USUAL, centred=0.5)), "learned"),
 }
 """By name. The first is what the others are judged against."""

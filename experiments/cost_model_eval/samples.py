@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.cost_models.covariates import covariates
+from autofuse.cost_models.learned.model import NOT_COMPARED
 from autofuse.errors import AutofuseError, MeasureError
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower, plain_scalars
@@ -22,6 +23,7 @@ from autofuse.lower.tile import OpaqueProgram
 from autofuse.measurement.columns import read_columns
 from autofuse.measurement.observations import Observation, observations
 from autofuse.measurement.sources import kernel_from
+from autofuse.plan.identity import Identity, compare
 from autofuse.strictjson import parse
 from autofuse.targets.base import Target, target_for
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
@@ -68,16 +70,38 @@ class Samples:
         return covariates(self.us, self.bound, self.features)
 
     def numbered(self, by: str) -> NDArray[Any]:
-        """i64[n]: equal for records of one program (`grouped`), `family`, or `kernel`; `record`: all different."""
+        """i64[n]: equal for records of one program (`grouped`), `family`, `kernel` or `machine`, whatever its threads.
+
+        `record`: all different.
+        """
         if by == "record":
             return np.arange(len(self.seen))
-        names = [one.kernel if by == "kernel" else getattr(one.program, by) for one in self.seen]
-        return np.unique(names, return_inverse=True)[1]
+        return self._numbers[by]
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, NDArray[Any]]:
+        names = {by: [getattr(one.program, by) for one in self.seen] for by in ("grouped", "family")}
+        names["kernel"] = [one.kernel for one in self.seen]
+        machines = _machines(dict.fromkeys(one.identity for one in self.seen))
+        numbers = {by: np.unique(of, return_inverse=True)[1] for by, of in names.items()}
+        return {**numbers, "machine": np.array([machines[one.identity] for one in self.seen])}
 
     @property
     def default(self) -> NDArray[Any]:
         """bool[n]: under the default schedule."""
         return np.array([one.schedule == Schedule() for one in self.seen])
+
+
+def _machines(identities: Iterable[Identity]) -> dict[Identity, int]:
+    """A number for each identity, equal for one machine and toolchain."""
+    known: list[Identity] = []
+    found: dict[Identity, int] = {}
+    for one in identities:
+        alike = (n for n, other in enumerate(known) if not {d.field for d in compare(other, one)} - NOT_COMPARED)
+        found[one] = next(alike, len(known))
+        if found[one] == len(known):
+            known.append(one)
+    return found
 
 
 def samples_of(path: Path) -> Samples:

@@ -10,15 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from regressors import Corrected, Predict
 from samples import LEAST_US, Samples, model_of, target_of
 
+from autofuse.cost_models.base import CostModel, KernelFacts, Prices
 from autofuse.errors import SearchError
 from autofuse.fusion.candidate import work_of
-from autofuse.ir.graph import Graph
+from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import replace
 from autofuse.lower.schedule import Schedule
+from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.measurement.client import BenchCounts
 from autofuse.measurement.kernelrecords import KernelTime, Trial
 from autofuse.measurement.sources import graph_from
@@ -26,14 +30,14 @@ from autofuse.search.budget.budget import Budget, Clock
 from autofuse.search.policies.analytical import solve_at
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
+from autofuse.search.policies.pricedkernels import Kernels
 from autofuse.search.policies.unfused import Unfused
-from autofuse.search.prices.pricing import priced
+from autofuse.search.prices.pricing import KernelPrices, priced
 from autofuse.search.prices.residual import Residual
 from autofuse.search.solve.solver import Solution
 from autofuse.search.space.candidates import Bounds
 from autofuse.search.tune.kerneltimes import KernelTimes
 from autofuse.search.tune.measuringloop import MeasuringLoop
-from autofuse.targets.base import Target
 from autofuse.testing.partitions import context_of
 
 _SOLVE_S = 20.0
@@ -45,18 +49,49 @@ class WholeSpace:
 
     name: str
     grouped: str
-    graph: Graph
-    bounds: Bounds
-    target: Target
+    context: Context
+    """At the base model's prices, each asked for once."""
     us: Mapping[str, float]
     """Measured in the first pass, by class of the space; infinite for kernels that failed."""
     paid_us: Mapping[str, float]
     """In the last pass."""
 
-    def context(self, predict: Predict) -> Context:
-        """At the prices of a model."""
-        model = Corrected(model_of(self.target), predict)
-        return context_of(self.graph, bounds=self.bounds, model=model, target=self.target)
+    def at(self, predict: Predict) -> Context:
+        """At the prices of a model; the kernels are the same."""
+        base = self.context.kernels
+        prices = KernelPrices(Corrected(self.context.model, predict), base.prices.compiler)
+        _ = base.space
+        builder = base.known
+        assert builder is not None
+        return replace(self.context, kernels=Kernels(prices, lambda: builder, base.bounds))
+
+
+class Remembered:
+    """A cost model that prices each kernel once."""
+
+    def __init__(self, base: CostModel) -> None:
+        self.base = base
+        self._known: dict[TileProgram | OpaqueProgram, tuple[Any, ...]] = {}
+
+    def price(self, kernels: Sequence[KernelFacts]) -> Prices:
+        """See `CostModel.price`. What compilers said is not looked at."""
+        fresh = list({one.program: one for one in kernels if one.program not in self._known}.values())
+        said = self.base.price(fresh)
+        rows = np.empty((len(fresh), 0)) if said.features is None else said.features
+        for one, *row in zip(fresh, said.us, said.sigma, said.floor_us, said.bound, rows, strict=True):
+            self._known[one.program] = tuple(row)
+        known = [self._known[one.program] for one in kernels]
+        us, sigma, floor_us = (np.array([row[n] for row in known], np.float64) for n in range(3))
+        features = None if said.features is None else np.array([row[4] for row in known] or said.features)
+        return Prices(us, sigma, floor_us, tuple(row[3] for row in known), said.headroom, features)
+
+    def write_us(self, value: TensorType) -> float:
+        """See `CostModel.write_us`."""
+        return self.base.write_us(value)
+
+    def describe(self) -> dict[str, Any]:
+        """See `CostModel.describe`."""
+        return self.base.describe()
 
 
 @dataclass(frozen=True)
@@ -73,6 +108,16 @@ class Choice:
     """Mean of |expected / measured - 1| of the other kernels when ten random ones were measured; NaN for few."""
 
 
+@dataclass(frozen=True)
+class Noise:
+    """What no model can know of a space."""
+
+    classes: int
+    """Kernels that do different work."""
+    regret: float
+    """By how much the cheapest partition by the first pass is dearer, at the last one, than the cheapest by that."""
+
+
 def whole_spaces(samples: Samples) -> list[WholeSpace]:
     """The programs of which all kernels were measured under the default schedule."""
     times: dict[tuple[int, str], tuple[float, float]] = {}
@@ -83,25 +128,25 @@ def whole_spaces(samples: Samples) -> list[WholeSpace]:
             times[id(target_of(one)), one.kernel] = (
                 (one.passes[0].us, one.passes[-1].us) if ok else (math.inf, math.inf)
             )
-    for one in samples.every:
-        if not one.program.text or one.program.name in found:
+    wholes = {(id(target_of(one)), one.program.name): one for one in samples.every if one.program.text}
+    for (target, name), one in wholes.items():
+        if name in found:
             continue
-        target = target_of(one)
-        graph, bounds = graph_from(one.program.text, one.program.name), Bounds(**one.program.bounds)
-        classes = context_of(graph, bounds=bounds, target=target).space.classes
-        known = {digest: times.get((id(target), work_of(digest))) for digest in classes}
+        graph, bounds = graph_from(one.program.text, name), Bounds(**one.program.bounds)
+        model = Remembered(model_of(target_of(one)))
+        context = context_of(graph, bounds=bounds, model=model, target=target_of(one))
+        known = {digest: times.get((target, work_of(digest))) for digest in context.space.classes}
         us = {digest: pair for digest, pair in known.items() if pair is not None}
-        if len(us) == len(classes):
+        if len(us) == len(known):
             first, last = ({digest: pair[n] for digest, pair in us.items()} for n in (0, 1))
-            found[one.program.name] = WholeSpace(
-                one.program.name, one.program.grouped, graph, bounds, target, first, last
-            )
+            context.kernels.prices.saved(context.space)  # all prices that will be asked for
+            found[name] = WholeSpace(name, one.program.grouped, context, first, last)
     return list(found.values())
 
 
 def choice(space: WholeSpace, predict: Predict, seed: int) -> Choice | None:
     """What a model chooses; None where the kernels that do not fail compute no plan."""
-    context = space.context(predict)
+    context = space.at(predict)
     try:
         best = solve_at(context, context.space, space.us, _SOLVE_S)
         failing = {digest: us for digest, us in space.us.items() if us == math.inf}
@@ -114,6 +159,16 @@ def choice(space: WholeSpace, predict: Predict, seed: int) -> Choice | None:
     cost = _cost(context, space.paid_us)
     regret, loop_regret = (cost(found) / cost(best) - 1 for found in (chosen, ended))
     return Choice(regret, loop_regret, measured, _after_ten(context, space, seed))
+
+
+def noise_of(space: WholeSpace) -> Noise | None:
+    """See `Noise`; None where the kernels that do not fail compute no plan."""
+    try:
+        first, last = (solve_at(space.context, space.context.space, us, _SOLVE_S) for us in (space.us, space.paid_us))
+    except SearchError:
+        return None
+    cost = _cost(space.context, space.paid_us)
+    return Noise(len(space.us), cost(first) / cost(last) - 1)
 
 
 def _cost(context: Context, us: Mapping[str, float]) -> Callable[[Solution | Partition], float]:

@@ -1,31 +1,33 @@
-"""What is computed: figures of every model on held-out kernels, learning curves, and choices in whole spaces."""
+"""What is computed: figures of every model on held-out kernels, learning curves, and choices in whole spaces.
+
+A cell is one row of a table, under a key of plain data. Cells of one model and seed are a task: they share what was
+fitted. The tasks that cost most come first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-from figures import figures, measured_again
-from numpy.typing import NDArray
-from regressors import GROUPS, MODELS, Fit, Predict, learned
+from figures import coverage, figures, measured_again
+from heldout import HeldOut, leaves_enough
+from regressors import GROUPS, MODELS
 from samples import Samples
-from spaces import WholeSpace, choice, whole_spaces
+from spaces import WholeSpace, choice, noise_of
 
-from autofuse.cost_models.learned.training import FOLDS, folds_of
+SPLITS = ("grouped", "family", "record", "machine")
+"""Held out together: programs whatever their sizes, families of programs, as a warning single records, and machines."""
+CURVE = (0.1, 0.25, 0.5)
+"""Shares of the programs that are learned from, beside all of them."""
 
-SPLITS = ("grouped", "family", "record")
-"""Held out together: programs whatever their sizes, families of programs, and, as a warning, single records."""
-CURVE = (0.1, 0.25, 0.5, 1.0)
-"""Shares of the programs that are learned from."""
-
-
-Figure = Mapping[str, float]
-"""Figures by name."""
-Cell = tuple[Mapping[str, Any], Callable[[], Figure | None]]
-"""What tells a cell from others, and what computes it; None where there is nothing to tell."""
+Key = Mapping[str, Any]
+"""What tells a cell from others."""
+Found = Mapping[str, Any]
+"""What is computed for it: `figures` by name, None where there is nothing to tell, and what plots need."""
+Task = tuple[Key, ...]
+"""Cells that share fits."""
 
 
 @dataclass(frozen=True)
@@ -35,77 +37,86 @@ class Settings:
     models: Sequence[str] = tuple(MODELS)
     seeds: int = 3
     folds: int = 5
+    curves: Sequence[str] = ("ridge", "learned")
+    """Models whose learning curves are drawn."""
+    without: Sequence[str] = ("ridge", "learned, two bags")
+    """Models that also learn without each group of columns, on all splits and seeds."""
+    programs_only: Sequence[str] = ("learned, centred",)
+    """Models that are judged on programs held out, and by their choices."""
 
 
-def cells(samples: Samples, settings: Settings) -> Iterator[Cell]:
-    """All there is to compute: what a cell is called, as plain data, and what computes its figures."""
-    yield {"kind": "measured again"}, partial(_again, samples)
-    wanted: list[tuple[str, int, str, Fit, float]] = []
-    for split in SPLITS:
-        seeds = range(1 if split == "family" else settings.seeds)
-        wanted += [(split, seed, name, MODELS[name], 1.0) for seed in seeds for name in settings.models]
-    wanted += [("grouped", 0, f"learned without {group}", learned(without=group), 1.0) for group in (*GROUPS, "shape")]
-    wanted += [("grouped", 0, "learned", MODELS["learned"], share) for share in CURVE[:-1]]
-    for split, seed, name, fit, share in wanted:
-        fold = parts(samples, split, settings.folds, seed)
-        if _leaves_enough(samples, fold):
-            key = {"kind": "held out", "split": split, "seed": seed, "model": name, "share": share}
-            yield key, partial(_held_out, samples, fold, fit, share, seed)
-    yield from _choices(samples, settings)
+@dataclass(frozen=True)
+class Study:
+    """All that figures come from."""
+
+    samples: Samples
+    spaces: Sequence[WholeSpace]
+    settings: Settings
+
+    def prepare(self) -> None:
+        """Compute what all tasks read."""
+        _ = self.samples.rows, self.samples.logs, self.samples.numbered("grouped")
+
+    def tasks(self) -> list[Task]:
+        """All there is to compute."""
+        splits = [split for split in SPLITS if leaves_enough(self.samples, split, self.settings.folds)]
+        found: list[Task] = []
+        for model in reversed(self.settings.models):
+            for seed in range(self.settings.seeds):
+                judged = splits if model not in self.settings.programs_only else [s for s in splits if s == "grouped"]
+                own = tuple(_held(split, seed, model) for split in judged)
+                chosen = tuple(_choice(space, seed, model) for space in self.spaces)
+                found.append((*own, *chosen))
+                if model in self.settings.without:
+                    found += [tuple(_held(s, seed, model, without) for s in splits) for without in (*GROUPS, "shape")]
+                if model in self.settings.curves and "grouped" in splits:
+                    found += [(_held("grouped", seed, model, share=share),) for share in CURVE]
+        return [
+            *found,
+            ({"kind": "measured again"},),
+            *(({"kind": "space", "program": space.name},) for space in self.spaces),
+        ]
+
+    def computed(self, task: Task) -> Iterator[tuple[Key, Found]]:
+        """The cells of a task."""
+        models: dict[tuple[Any, ...], HeldOut] = {}
+        spaces = {space.name: space for space in self.spaces}
+        for key in task:
+            if key["kind"] == "measured again":
+                yield key, {"figures": _plain(measured_again(self.samples))}
+            elif key["kind"] == "space":
+                yield key, {"figures": _plain(noise_of(spaces[key["program"]]))}
+            else:
+                about = key["model"], key["seed"], self.settings.folds, key.get("without", ""), key.get("share", 1.0)
+                model = models.setdefault(about, HeldOut(self.samples, *about))
+                yield (
+                    key,
+                    self._held_out(key, model)
+                    if key["kind"] == "held out"
+                    else self._chosen(spaces[key["program"]], model),
+                )
+
+    def _held_out(self, key: Key, model: HeldOut) -> Found:
+        """Figures of the kernels that a model did not see."""
+        mean, sigma = model.predicted(key["split"])
+        every = np.arange(len(self.samples.seen))
+        found: dict[str, Any] = {"figures": asdict(figures(self.samples, mean, sigma, every))}
+        if key["split"] == "grouped" and key["seed"] == 0 and not key["without"] and key["share"] == 1.0:
+            found["coverage"] = [round(share, 3) for share in coverage(self.samples, mean, sigma)]
+        return found
+
+    def _chosen(self, space: WholeSpace, model: HeldOut) -> Found:
+        """What a model that did not see a program chooses in its whole space."""
+        return {"figures": _plain(choice(space, model.predict(model.fold_of(space.grouped)), model.seed))}
 
 
-def _held_out(samples: Samples, fold: NDArray[Any], fit: Fit, share: float, seed: int) -> Figure:
-    """Figures of a model of the kernels that it did not see."""
-    mean, sigma = np.zeros(len(fold)), np.zeros(len(fold))
-    for number in np.unique(fold):
-        chosen, others = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        predict = fit(samples, _part_of(samples, chosen, share, seed), seed)
-        mean[others], sigma[others] = predict(samples.rows[others], samples.sigma[others])
-    return asdict(figures(samples, mean, sigma, np.arange(len(fold))))
+def _held(split: str, seed: int, model: str, without: str = "", share: float = 1.0) -> Key:
+    return {"kind": "held out", "split": split, "seed": seed, "model": model, "without": without, "share": share}
 
 
-def _again(samples: Samples) -> Figure | None:
-    found = measured_again(samples)
-    return None if found is None else asdict(found)
+def _choice(space: WholeSpace, seed: int, model: str) -> Key:
+    return {"kind": "choice", "model": model, "seed": seed, "program": space.name}
 
 
-def _leaves_enough(samples: Samples, fold: NDArray[Any]) -> bool:
-    """Whether there are programs to learn from beside each fold."""
-    groups = samples.numbered("grouped")
-    return all(len(np.unique(groups[fold != number])) >= FOLDS for number in np.unique(fold))
-
-
-def parts(samples: Samples, split: str, folds: int, seed: int) -> NDArray[Any]:
-    """The fold of each sample; families are a fold each, where there are several."""
-    groups = samples.numbered(split)
-    return groups if split == "family" else folds_of(groups, folds, seed)
-
-
-def _part_of(samples: Samples, chosen: NDArray[Any], share: float, seed: int) -> NDArray[Any]:
-    """Those of a share of the programs."""
-    groups = samples.numbered("grouped")
-    names = np.random.default_rng(seed).permutation(np.unique(groups[chosen]))
-    return chosen[np.isin(groups[chosen], names[: max(10, round(share * len(names)))])]
-
-
-def _choices(samples: Samples, settings: Settings) -> Iterator[Cell]:
-    """What models that did not see a program choose in its whole space."""
-    groups = np.array([one.program.grouped for one in samples.seen])
-    fold = folds_of(samples.numbered("grouped"), settings.folds, 0)
-    fits: dict[tuple[str, int], Predict] = {}
-
-    def chosen(space: WholeSpace, name: str) -> Figure | None:
-        number = _fold_of(space, groups, fold)
-        if (name, number) not in fits:
-            fits[name, number] = MODELS[name](samples, np.flatnonzero(fold != number), 0)
-        found = choice(space, fits[name, number], 0)
-        return None if found is None else asdict(found)
-
-    for space in whole_spaces(samples):
-        for name in settings.models:
-            yield {"kind": "choice", "model": name, "program": space.name}, partial(chosen, space, name)
-
-
-def _fold_of(space: WholeSpace, groups: NDArray[Any], fold: NDArray[Any]) -> int:
-    held = fold[groups == space.grouped]
-    return int(held[0]) if len(held) else -1
+def _plain(figure: Any) -> Mapping[str, float] | None:
+    return None if figure is None else asdict(figure)

@@ -98,7 +98,7 @@ def _exported(digest, kernel, schedule, us, number, program):
 def evaluated(study, records, tmp_path_factory):
     """A report, with its journal beside it."""
     out = tmp_path_factory.mktemp("evaluated") / "eval.md"
-    assert study["run"].main([str(records), "--quick", "--out", str(out)]) == 0
+    assert study["run"].main([str(records), "--quick", "--jobs", "1", "--out", str(out)]) == 0
     return out
 
 
@@ -122,9 +122,11 @@ def test_a_study_that_was_stopped_carries_on(study, records, evaluated, tmp_path
     out, journal = tmp_path / "eval.md", tmp_path / "eval.jsonl"
     lines = evaluated.with_suffix(".jsonl").read_text().splitlines()
     journal.write_text("\n".join(lines[:-3]) + "\n" + lines[-3][:20])  # killed while writing
-    assert study["run"].main([str(records), "--quick", "--out", str(out)]) == 0
+    assert study["run"].main([str(records), "--quick", "--jobs", "1", "--out", str(out)]) == 0
     assert out.read_text() == evaluated.read_text()
     assert study["run"].main(["--report", "--out", str(out)]) == 0
+    assert out.read_text() == evaluated.read_text()
+    assert study["run"].main([str(records), "--quick", "--fresh", "--out", str(out)]) == 0  # in two processes
     assert out.read_text() == evaluated.read_text()
     assert study["run"].main([str(records), "--out", str(out)]) == 2
     assert "begun with another settings" in capsys.readouterr().err

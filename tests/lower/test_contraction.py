@@ -257,6 +257,19 @@ def test_convolution(layout, options):
         check_kernel(graph, [normal(*lhs), normal(*rhs, seed=1)], ROW_BLOCKS)
 
 
+@pytest.mark.parametrize(("least", "rows"), [(6, 6), (7, 42), (42, 42), (43, 84), (400, 84)])
+@pytest.mark.parametrize("layout", [NHWC, NCHW], ids=["NHWC", "NCHW"])
+def test_rows_of_a_convolution_are_places_in_all_images(layout, least, rows):
+    """Rows of an image, whole images, the batch: as many loops as it takes for a row block."""
+    lhs, rhs = shapes(layout)
+    for epilogue in (False, True):
+        graph = convolution(lhs, rhs, layout, epilogue=epilogue, padding=((1, 1), (1, 0)))
+        schedule = cpu_schedule(panel_rows=least)
+        check_kernel(graph, [normal(*lhs), normal(*rhs, seed=1)], schedule)
+        (phase,) = [p for p in lower(whole_kernel(graph), schedule, "k", LIMITS).phases() if p.row_block]
+        assert phase.row_block.symbol.extent == rows
+
+
 @pytest.mark.parametrize("layout", [NHWC, NCHW], ids=["NHWC", "NCHW"])
 def test_a_window_of_one_is_a_product(layout):
     lhs, rhs = shapes(layout, window=(1, 1))

@@ -128,7 +128,7 @@ def test_choices_keep_what_a_workload_computes(name):
 def test_defaults_are_the_usual_passes():
     graph = random_graph(np.random.default_rng(3), 40, families=ALL_FAMILIES)
     assert passes_for("strict", DEFAULT) == passes_for("strict")
-    assert len(passes_for("strict")) == 8
+    assert len(passes_for("strict")) == 9
     assert digest(clean(graph, choices=DEFAULT)) == digest(clean(graph))
 
 

@@ -33,7 +33,7 @@ class KernelCodes:
         self._codes: dict[TileProgram | str, KernelCode] = {}
         self._canonical: dict[int, TileProgram | str] = {}
         """By the identity of a program whose code is generated, what is equal for kernels that can share code."""
-        self._opaque_codes: dict[int, KernelCode] = {}
+        self._opaque_codes: dict[tuple[int, int | None], KernelCode] = {}
         self._waiting: dict[str, Callable[[], bytes]] = {}
         for program in sorted(filter(is_generated, programs), key=_code_size, reverse=True):
             key = self._canonical[id(program)] = _shared(program)
@@ -54,9 +54,11 @@ class KernelCodes:
         call = OpaqueCall(program)
         self.opaque.append(call)
         refs.append(self.constant(call.box))
-        if count not in self._opaque_codes:
-            self._opaque_codes[count] = opaque_code(f"af_opaque_{count}", count)
-        return self._opaque_codes[count]
+        key = (count, call.scratch_bytes)
+        if key not in self._opaque_codes:
+            name = "_".join(map(str, ("af_opaque", count, *(() if key[1] is None else (key[1],)))))
+            self._opaque_codes[key] = opaque_code(name, *key)
+        return self._opaque_codes[key]
 
     def constant(self, array: NDArray[Any]) -> BufferRef:
         """A new constant."""

@@ -71,6 +71,7 @@ class CpuTarget:
             scratch_bytes=max(self.device.l2_bytes // 2, 128 << 10),
             workers=self.device.threads,
             tile_columns=True,
+            joins_rows=True,
             overlaps=True,
             decisions=cpu_decisions(self.device.vector_bits),
             passes=CpuPasses(self.device.vector_bits),

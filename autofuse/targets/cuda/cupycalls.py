@@ -1,17 +1,32 @@
-"""What a call through CuPy asks for each time: addresses of arrays, memory, and launches without detours."""
+"""What a call through CuPy asks for each time: addresses of arrays, memory, and launches without detours.
+
+A call may have hundreds of results, most of them small. Then these share memory.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import attrgetter, itemgetter
+from struct import Struct
 from typing import Any
 
 from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen.cudakernel import ALIGNMENT, CudaKernel
 
 LEGACY = 1
 """The greatest address that stands for the default stream."""
+_SHARED_BYTES = 1 << 20
+"""Of memory that results share: all of it stays as long as one of them does."""
+_SMALL_BYTES = 64 << 10
+"""A result of more has memory of its own."""
+_MANY = 16
+"""Small results from which on they share memory."""
+_APART = 512
+"""Bytes between the places of results in shared memory: CuPy's pool aligns to as many."""
+_ADDRESS = attrgetter("ptr")
 
 
 class CupyEntrance:
@@ -33,6 +48,7 @@ class CupyEntrance:
         self._stream, self._alloc = cupy.cuda.get_current_stream, cupy.cuda.alloc
         self._arguments = [(kind.shape, kind.dtype.numpy) for kind in arguments]
         self._results = [(kind.shape, kind.dtype.numpy, prod(kind.shape) * kind.dtype.itemsize) for kind in results]
+        self._blocks = _Blocks.of([nbytes for _, _, nbytes in self._results])
 
     def taken(self, arguments: Sequence[Any]) -> list[int] | None:
         wanted = self._arguments
@@ -57,15 +73,58 @@ class CupyEntrance:
         alloc, array = self._alloc, self._array
         arena = alloc(self._arena_bytes) if self._arena_bytes else None
         found: list[Any] = []
-        for shape, dtype, nbytes in self._results:
-            memory = alloc(nbytes)
-            addresses.append(memory.ptr)
-            found.append(array(shape, dtype, memory))
+        if self._blocks is None:
+            for shape, dtype, nbytes in self._results:
+                memory = alloc(nbytes)
+                addresses.append(memory.ptr)
+                found.append(array(shape, dtype, memory))
+        else:
+            memories = self._blocks.taken(alloc)
+            addresses += map(_ADDRESS, memories)
+            for (shape, dtype, _), memory in zip(self._results, memories, strict=True):
+                found.append(array(shape, dtype, memory))
         addresses.append(0 if arena is None else arena.ptr)
         return found, arena
 
     def said(self, error: Exception) -> Exception:
         return self._said(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Memory for many results: large ones have their own, small ones lie in blocks."""
+
+    sizes: tuple[tuple[int, tuple[int, ...]], ...]
+    """Bytes of each block, and where results lie in it."""
+    pick: Callable[[Sequence[Any]], Sequence[Any]]
+    """Their memory in the order of results, of that in the order of blocks."""
+
+    @staticmethod
+    def of(sizes: Sequence[int]) -> _Blocks | None:
+        """For results of so many bytes; None where each has memory of its own."""
+        small = [number for number, size in enumerate(sizes) if 0 < size <= _SMALL_BYTES]
+        if len(small) < _MANY:
+            return None
+        placed = sorted(set(range(len(sizes))).difference(small))
+        blocks: list[tuple[int, tuple[int, ...]]] = [(sizes[number], (0,)) for number in placed]
+        offsets, end = list[int](), 0
+        for number in small:
+            if end + sizes[number] > _SHARED_BYTES:
+                blocks.append((end, tuple(offsets)))
+                offsets, end = [], 0
+            offsets.append(end)
+            end += -(-sizes[number] // _APART) * _APART
+        placed += small
+        numbers = sorted(range(len(placed)), key=placed.__getitem__)
+        return _Blocks((*blocks, (end, tuple(offsets))), itemgetter(*numbers))
+
+    def taken(self, alloc: Callable[[int], Any]) -> Sequence[Any]:
+        """Memory of each result. Raises what `alloc` does."""
+        found: list[Any] = []
+        for nbytes, offsets in self.sizes:
+            block = alloc(nbytes)
+            found += [block] if len(offsets) == 1 else map(block.__add__, offsets)
+        return self.pick(found)
 
 
 class Launcher:
@@ -79,6 +138,7 @@ class Launcher:
             for handle, launch in zip(handles, kernel.launches, strict=True)
         ]
         self._count, self._is_packed = len(kernel.parameters), bool(kernel.members)
+        self._write = Struct(f"{self._count}Q").pack_into
         self._idle: list[_Arguments] = []
 
     def __call__(self, pointers: Sequence[int]) -> None:
@@ -87,7 +147,7 @@ class Launcher:
             arguments = self._idle.pop()
         except IndexError:
             arguments = _Arguments(self._count, self._is_packed)
-        arguments.values[: len(pointers)] = pointers
+        self._write(arguments.values, 0, *pointers)
         stream = self._stream().ptr
         for start in self._starts:
             self._launch(*start, stream, arguments.address, 0)

@@ -7,6 +7,7 @@ the host, strides, `out=`, new values of arguments that are not made in place. W
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 from typing import Any
 
 from autofuse.ir import tree
@@ -34,12 +35,18 @@ def quick_call(document: PlanDocument, shared: SharedByCalls) -> Callable[..., A
     constants, starts = shared.constant_pointers, [segment.start for segment in shared.segments]
     sizes = [value.type.nbytes for value in document.graph.inputs]
     written = shared.written
+    known: list[list[int]] = [[]]
+    """Addresses of the last arguments that share nothing that is written."""
 
     def call(*values: Any) -> Any:
         leaves = values if flattened is None else flattened(values)
         addresses = None if leaves is None else entrance.taken(leaves)
-        if addresses is None or (written and not _are_apart(addresses, sizes, written)):
+        if addresses is None:
             return NotImplemented
+        if written and addresses != known[0]:
+            if not _are_apart(addresses, sizes, written):
+                return NotImplemented
+            known[0] = addresses.copy()
         addresses += constants
         try:
             found, arena = entrance.made(addresses)
@@ -86,10 +93,11 @@ def _joining(out_tree: tree.Tree, order: list[int]) -> Callable[[list[Any]], Any
     if out_tree == tree.Leaf():
         return lambda found: found[0]
     in_order = order == list(range(len(order)))
+    sort = itemgetter(*order) if len(order) > 1 else tuple
     if (
         isinstance(out_tree, tree.Branch)
         and out_tree.kind == "tuple"
         and set(map(type, out_tree.children)) == {tree.Leaf}
     ):
-        return tuple if in_order else lambda found: tuple([found[number] for number in order])
-    return lambda found: tree.unflatten(out_tree, found if in_order else [found[number] for number in order])
+        return tuple if in_order else sort
+    return lambda found: tree.unflatten(out_tree, found if in_order else sort(found))

@@ -268,7 +268,7 @@ def step_of(
     start = program.starts[number]
     if start.code is not None:
         places = (parameter_places(kernels[n], n, memory, where, arena) for n in start.kernels)
-        return Launch(loaded.function(start.code), tuple(place for each in places for place in each))
+        return Launch.of(loaded.function(start.code), tuple(place for each in places for place in each))
     (alone,) = start.kernels
     kernel = kernels[alone]
     if kernel.regions:

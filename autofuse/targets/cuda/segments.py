@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from operator import add, itemgetter
 from threading import Lock
 from typing import Any
 
@@ -33,6 +34,15 @@ class Place:
     offset: int = 0
 
 
+def _pointers(places: Sequence[Place]) -> Callable[[Sequence[int]], Sequence[int]]:
+    """What finds addresses of places, of which there may be hundreds."""
+    offsets = [place.offset for place in places]
+    if len(places) < 2:
+        return lambda arrays: [arrays[place.array] + place.offset for place in places]
+    pick = itemgetter(*(place.array for place in places))
+    return (lambda arrays: list(map(add, pick(arrays), offsets))) if any(offsets) else pick
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A kernel of a plan that runs on the device."""
@@ -40,10 +50,17 @@ class Launch:
     function: Function
     places: tuple[Place, ...]
     """Of its parameters."""
+    find: Callable[[Sequence[int]], Sequence[int]]
+    """Finds these places."""
 
-    def pointers(self, arrays: Sequence[int]) -> list[int]:
+    @staticmethod
+    def of(function: Function, places: tuple[Place, ...]) -> Launch:
+        """Of a kernel whose parameters lie there."""
+        return Launch(function, places, _pointers(places))
+
+    def pointers(self, arrays: Sequence[int]) -> Sequence[int]:
         """Addresses of its parameters, given those of the call's arrays."""
-        return [arrays[place.array] + place.offset for place in self.places]
+        return self.find(arrays)
 
     def start(self, arrays: Sequence[int]) -> None:
         """Start it alone. Raises BackendError."""

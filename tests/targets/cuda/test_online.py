@@ -41,6 +41,7 @@ from tests.fixtures.attentions import (
     heads,
     hidden,
     in_f32,
+    in_two_groups,
     kept,
     masked,
     merged,
@@ -55,6 +56,7 @@ from tests.fixtures.attentions import (
     unpadded,
     values_first,
     windowed,
+    with_infinities,
     with_least,
     with_special_values,
     with_statistics,
@@ -108,6 +110,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "f16_windowed": (windowed, heads(1, 100, 100, 16, np.float16)),
     "f16_causal_special": (causal_16, with_special_values(*heads(2, 100, 100, 16, np.float16))),
     "bf16_causal_special": (causal_16, with_special_values(*heads(2, 100, 100, 16, BF16))),
+    "f16_small_weights": (causal_16, with_special_values(*heads(1, 130, 130, 16, np.float16))),
+    "small_weights": (attention, with_infinities(*(30 * array for array in heads(1, 40, 130, 16)))),
+    "f16_divided_weights": (attention, with_infinities(*in_two_groups(40, 300, 16, np.float16))),
+    "large_values": (attention, (*heads(1, 40, 70, 16)[:2], np.full((1, 70, 16), 3e38, F32))),
     "f64_causal_special": (causal_64, with_special_values(*heads(2, 100, 100, 16, F64))),
     "merged": (merged, heads(3, 37, 37, 20)),
     "unnormalised": (unnormalised, (*heads(1, 40, 130, 16), hidden(40, 130))),
@@ -164,6 +170,7 @@ SHORT = ("one_key", "f16_one", "bf16_one")
 """Without a loop over keys there is nothing to sweep."""
 SIZES = ("128x64", "128x32", "64x64", "48x32", "16x64", "16x32")
 SIZED = {f"{name}_{size}": (name, size) for name in ("plain", "f16", "causal") for size in SIZES}
+SIZED["f16_small_weights_128x32"] = "f16_small_weights", "128x32"
 SPLIT = {
     "plain": 2,
     "one_row": 3,
@@ -200,17 +207,19 @@ SPLITS = {f"{name}_split": name for name in SPLIT}
 OLD = {f"{name}_old": name for name in ("plain", "f16")}
 
 
+QUICK_SIZES = ("plain_128x32", "plain_48x32", "f16_64x64", "causal_16x32", "f16_small_weights_128x32")
 QUICK_SPLITS = ("one_row_split", "f16_split", "causal_special_split", "dropout_split", "with_statistics_split")
 
 
-SELDOM = ("causal_finite", "f64_causal_finite", "f16_padded", "f16_wide_and_odd")
+SELDOM = (
+    "causal_finite", "f64_causal_finite", "f16_padded", "f16_wide_and_odd", "f16_small_weights", "small_weights",
+    "large_values",
+)  # fmt: skip
 
 
 def is_exhaustive(name: str) -> bool:
     """bf16 is f16's code with another type, and a size is seen on one program."""
-    seldom = (name in SIZED and name not in ("plain_128x32", "plain_48x32", "f16_64x64", "causal_16x32")) or (
-        name in SPLITS and name not in QUICK_SPLITS
-    )
+    seldom = (name in SIZED and name not in QUICK_SIZES) or (name in SPLITS and name not in QUICK_SPLITS)
     seldom |= name in SELDOM
     return seldom or (name.startswith("bf16_") and name not in ("bf16_odd", "bf16_in_f32"))
 
@@ -266,6 +275,7 @@ def check_answers(name: str, compiled: SimtModule, kernel: CudaKernel, fn: Calla
         for answer, expected, bound in zip(found, wanted, bounds, strict=True):
             check(name, answer, expected, bound)
             assert (np.isnan(answer) == np.isnan(expected)).all()
+            assert (np.isinf(answer) == np.isinf(expected)).all()
         answers.append([answer.tobytes() for answer in found])
     assert answers[0] == answers[1]
 

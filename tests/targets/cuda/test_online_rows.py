@@ -78,6 +78,21 @@ def masked(x, keep):
     return log_sum(np.where(keep, x, F32(-1e9)))
 
 
+def weighed(x, y):
+    """A sum of values, some of which are infinite, by weights some of which are zero in the end."""
+    power = np.exp(x - x.max(-1, keepdims=True))
+    return (power * y).sum(-1) / power.sum(-1)
+
+
+def growing(length: int) -> Any:
+    """Rows whose maximum grows, and values with infinities: where weights are small at last, and where they are not."""
+    x = np.sort(np.random.default_rng(length).standard_normal((9, length)) * 60).astype(F32)
+    y = np.random.default_rng(1).standard_normal((9, length)).astype(F32)
+    for row, at in enumerate((3, length // 2, length - 2, 0, 50, length - 1)):
+        y[row, at] = np.inf if row % 2 else -np.inf
+    return x, y
+
+
 def by_minimum(x):
     return np.exp(x - x.min(-1, keepdims=True)).sum(-1)
 
@@ -97,6 +112,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     "odd": (log_sum, (rows(7, 1027),), AGAIN),
     "short": (log_sum, (rows(300, 65),), AGAIN),
     "entropy": (entropy, (np.random.default_rng(3).standard_normal((9, 1000)).astype(F32),), AGAIN),
+    "weighed": (weighed, growing(1000), AGAIN),
+    "weighed_in_a_warp": (weighed, growing(1000), {**AGAIN, "row_threads": 32}),
+    "weighed_in_eight": (weighed, growing(1000), {**AGAIN, "row_threads": 8}),
+    "weighed_in_a_block": (weighed, growing(1000), {**AGAIN, "row_threads": 512}),
     "masked": (masked, (rows(9, 1000), np.random.default_rng(4).random((9, 1000)) < 0.7), AGAIN),
     "long": (log_sum, (rows(5, 100_003),), {"split": 1}),
     "long_softmax": (softmax, (rows(5, 100_000),), {"split": 1}),

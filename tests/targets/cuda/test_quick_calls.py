@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import struct
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,8 +165,18 @@ class Array:
         self.shape, self.dtype, self.data, self._c_contiguous = shape, np.dtype(dtype), memory, plain
 
 
+class Memory:
+    """A pointer of CuPy's into an allocation."""
+
+    def __init__(self, ptr: int, device_id: int, base: int) -> None:
+        self.ptr, self.device_id, self.base = ptr, device_id, base
+
+    def __add__(self, offset: int) -> Memory:
+        return Memory(self.ptr + offset, self.device_id, self.base)
+
+
 def memory(address: int, device: int = 0) -> Any:
-    return SimpleNamespace(ptr=address, device_id=device)
+    return Memory(address, device, address)
 
 
 class Cupy:
@@ -175,6 +187,7 @@ class Cupy:
     def __init__(self) -> None:
         self.device, self.context, self.capturing, self.taken = 0, 1, False, 0x1000
         self.launched: list[Any] = []
+        self.sizes: list[int] = []
         runtime = SimpleNamespace(getDevice=lambda: self.device, streamIsCapturing=lambda _: self.capturing)
         driver = SimpleNamespace(ctxGetCurrent=lambda: self.context, launchKernel=self._launch)
         self.stream = SimpleNamespace(ptr=7)
@@ -183,8 +196,9 @@ class Cupy:
         )
 
     def _alloc(self, nbytes: int) -> Any:
-        self.taken += 0x1000
-        return memory(self.taken) if nbytes else memory(0)
+        begin, self.taken = self.taken, self.taken + -(-max(nbytes, 1) // 0x1000) * 0x1000
+        self.sizes.append(nbytes)
+        return memory(begin) if nbytes else memory(0)
 
     def _launch(self, *about: Any) -> None:
         *start, parameters, extra = about
@@ -208,6 +222,32 @@ def test_addresses_of_what_lies_there() -> None:
     results, arena = one.made(found)
     assert [result.shape for result in results] == [(2,)]
     assert found == [0x40, 0x80, results[0].data.ptr, arena.ptr]
+
+
+def test_many_small_results_share_memory() -> None:
+    """Large ones do not, nothing overlaps, and what one of them keeps is bounded."""
+    shapes = [(), (3, 5), (64 << 8,), (0,), (200, 100), (4000,)] * 40
+    cupy = Cupy()
+    one = CupyEntrance(cupy, 0, [], [TensorType(shape, F32) for shape in shapes], 64, lambda error: error)
+    found: list[int] = []
+    results, arena = one.made(found)
+    assert [result.shape for result in results] == shapes
+    assert found == [*(result.data.ptr for result in results), arena.ptr]
+    sizes = [4 * int(np.prod(shape)) for shape in shapes]
+    places = sorted((at, at + size) for at, size in zip(found[:-1], sizes, strict=True) if size)
+    assert all(at % 512 == 0 for at, _ in places)
+    assert all(end <= after for (_, end), (after, _) in pairwise(places))
+    assert len({result.data.base for result in results if result.shape == (200, 100)}) == 40
+    shared = [size for size in cupy.sizes if size not in (0, 64, 4 * 200 * 100)]
+    assert len(shared) == 4
+    assert max(shared) <= 1 << 20
+
+
+def test_few_results_have_memory_of_their_own() -> None:
+    cupy = Cupy()
+    one = CupyEntrance(cupy, 0, [], [TensorType((3,), F32)] * 15, 0, lambda error: error)
+    results, _ = one.made([])
+    assert len({result.data.base for result in results}) == 15
 
 
 @pytest.mark.parametrize(
@@ -262,7 +302,7 @@ def test_a_launch_that_fails_says_so_and_the_next_one_goes_on() -> None:
     )
     launch = Launcher(cupy, kernel, [11])
     wrong: Any = object()
-    with pytest.raises(TypeError):
+    with pytest.raises(struct.error):
         launch([wrong])
     launch([5])
     assert len(cupy.launched) == 1

@@ -184,7 +184,7 @@ def test_graphs_that_cannot_be_built_are_tried_less_and_less_often_but_never_giv
 
         def __call__(self, pointers: Any) -> None: ...
 
-    segment = Segment([Launch(Kernel(), ())], Order((Step(0, ()),), 1, (), frozenset()), Full(H200))
+    segment = Segment([Launch.of(Kernel(), ())], Order((Step(0, ()),), 1, (), frozenset()), Full(H200))
     for number in range(1, first_with_memory + 2 * MOST_WAITED):
         calls.append(number)
         segment.start(())

@@ -3,6 +3,9 @@
 The kernel's LLVM function is the same for all of them: it reads the address of a callback from its last buffer and
 calls it with its table of buffers. So the code stays cacheable, and the address lives in a constant of this process. A
 call that fails ends the program (see driver.ll).
+
+Where NumPy has a loop of machine code that does the same (`numpyloops.py`), that is called first; Python is called only
+for what the loop finds no result for, so that NumPy says what to raise.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,27 +23,27 @@ from numpy.typing import NDArray
 from autofuse.ir.interpreter import Routine
 from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
+from autofuse.targets.cpu.native.numpyloops import MOST_ARGUMENTS, NativeLoop, native_loop
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
-def opaque_code(name: str, buffers: int) -> KernelCode:
-    """The code of a kernel that calls back; `buffers` counts its inputs and outputs, the callback's address follows."""
-    text = f"""
-define void @{name}(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) {{
-  %slot = getelementptr ptr, ptr %buffers, i64 {buffers}
-  %box = load ptr, ptr %slot
-  %function = load ptr, ptr %box
-  %failed = call i64 %function(ptr %buffers)
-  %stop.at = getelementptr ptr, ptr %buffers, i64 -1
-  %stop = load ptr, ptr %stop.at
-  %before = load i64, ptr %stop
-  %after = or i64 %before, %failed
-  store i64 %after, ptr %stop
-  ret void
-}}
-"""
-    return KernelCode(name, text, (), ((PhaseCode(name, blocks=1, task_blocks=1, scratch_bytes=0),),))
+_WORD = (1 << 64) - 1
+_DECLARES = ("declare i32 @feclearexcept(i32)", "declare i32 @fetestexcept(i32)")
+
+
+def opaque_code(name: str, buffers: int, scratch_bytes: int | None = None) -> KernelCode:
+    """The code of a kernel that calls back; `buffers` counts its inputs and outputs, the callback's box follows.
+
+    `scratch_bytes`: of one whose box has a loop, the worker's memory that it takes.
+    """
+    from string import Template  # code that is kept needs none
+
+    form, declares = ("opaque.ll", ()) if scratch_bytes is None else ("numpyloop.ll", _DECLARES)
+    template = Template(Path(__file__).with_name(form).read_text(encoding="utf-8"))
+    text = template.substitute(name=name, buffers=buffers, arguments=MOST_ARGUMENTS)
+    phase = PhaseCode(name, blocks=1, task_blocks=1, scratch_bytes=scratch_bytes or 0)
+    return KernelCode(name, text, declares, ((phase,),))
 
 
 class OpaqueCall:
@@ -50,9 +54,12 @@ class OpaqueCall:
         self._routine = Routine(program.graph)
         self._errors: dict[int, BaseException] = {}
         self._function: Any = _CALLBACK(self._run)
-        address = ctypes.cast(self._function, ctypes.c_void_p).value
-        self.box: NDArray[Any] = np.array([address], np.uint64)
-        """The constant that holds the callback's address."""
+        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        loop = native_loop(program.graph)
+        self.scratch_bytes = None if loop is None else loop.scratch_bytes
+        """Of a call of a loop, the worker's memory that it takes."""
+        self.box: NDArray[Any] = np.array([address, *_words(loop)], np.uint64)
+        """The constant that holds the callback's address, and what a loop is called with."""
 
     def take_error(self) -> BaseException | None:
         """What the callback of this thread's last call could not raise: native code in between knows no exceptions."""
@@ -74,6 +81,17 @@ class OpaqueCall:
         ]
         count = len(self.program.graph.inputs)
         self._routine.run_into(arrays[:count], arrays[count:])
+
+
+def _words(loop: NativeLoop | None) -> tuple[int, ...]:
+    """The box behind the callback, as numpyloop.ll reads it."""
+    if loop is None:
+        return ()
+    arguments = (*loop.operands, *loop.results)
+    head = (loop.function, loop.data, len(loop.operands), len(arguments), len(loop.extents))
+    places = [(a.buffer, a.offset, a.converted, -1 if a.scratch is None else a.scratch) for a in arguments]
+    words = (*head, *(word for place in places for word in place), *loop.extents, *loop.strides)
+    return tuple(word & _WORD for word in words)
 
 
 def raise_pending(calls: Sequence[OpaqueCall]) -> None:

@@ -4,6 +4,9 @@
 
 A maximum that is -inf so far cannot be subtracted; zero is, so that what is added is zero. If it stays like that, sums
 are NaN, as exp(-inf - -inf) is.
+
+A sum of weighed values may be infinite by one whose weight is zero beside the maximum of the whole row, which makes
+NaN. Then the row is walked once more, and its maximum is known from the beginning.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import Effect, Reduce, Scalar, Stage
+from autofuse.lower.tile import Constant, Effect, Map, Reduce, Scalar, Stage
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.ctypes_text import literal, register_type
@@ -46,6 +49,8 @@ class Rescaling:
     """Of the maximum."""
     sums: tuple[Scalar, ...]
     """Reductions that are proportional to exp(-maximum)."""
+    weighed: tuple[Scalar, ...]
+    """Those of them that may be infinite: of more than weights."""
     own: str
     """C: the maximum before it grew."""
     hold: str
@@ -64,7 +69,8 @@ class Rescaling:
                 sums += [statement.result] if isinstance(statement, Reduce) else []
         (reduce,) = (s for s in stage.body if isinstance(s, Reduce) and s.result == stage.stabiliser)
         own, hold = code.names.fresh("own"), code.names.fresh("hold")
-        return Rescaling(code, stage.stabiliser, reduce.dtype, tuple(sums), own, hold)
+        weighed = tuple(total for total in sums if not _is_of_weights(stage, total))
+        return Rescaling(code, stage.stabiliser, reduce.dtype, tuple(sums), weighed, own, hold)
 
     def keep(self, maximum: str) -> None:
         """Remember the maximum before it may grow."""
@@ -83,3 +89,20 @@ class Rescaling:
         """Sums of rows that were -inf alone."""
         for total in sums:
             self.code.out.line(f"if ({is_empty(maximum, self.dtype)}) {total} = {literal(math.nan, self.dtype)};")
+
+
+def _is_of_weights(stage: Stage, total: Scalar) -> bool:
+    """Whether a sum is of exponentials and numbers alone, which are finite."""
+    made = {s.result: s for s in stage.body if not isinstance(s, Effect)}
+    reduce = made[total]
+    assert isinstance(reduce, Reduce)
+    wanted = [reduce.operand]
+    while wanted:
+        match made.get(wanted.pop()):
+            case Constant() | Map(opcode="exp"):
+                pass
+            case Map(opcode="convert" | "multiply" | "divide", operands=numbers):
+                wanted += numbers
+            case _:
+                return False
+    return True

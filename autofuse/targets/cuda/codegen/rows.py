@@ -8,20 +8,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Stage, Store
+from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.access import stages_of
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.body import Accumulator, StageBody
 from autofuse.targets.cuda.codegen.copies import Copies
 from autofuse.targets.cuda.codegen.gridpoints import define_symbols
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
-from autofuse.targets.cuda.codegen.places import Place, SharedArena
+from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
+from autofuse.targets.cuda.codegen.rescaling import Rescaling
 from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, longest_loop
 from autofuse.targets.cuda.codegen.rowloops import LaneLoop
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of
 from autofuse.targets.cuda.codegen.scans import write_scan
 from autofuse.targets.cuda.codegen.sharedinputs import write_shared_inputs
 from autofuse.targets.cuda.codegen.threads import write_serial_stage
-from autofuse.targets.cuda.ctypes_text import memory_type, register_type
+from autofuse.targets.cuda.ctypes_text import literal, memory_type, register_type
 
 
 def row_places(
@@ -162,12 +164,37 @@ class RowWriter(StageWriter):
         body = StageBody(self.code, stage, 1)
         body.declare()
         body.ahead(Copies(None, 1))
+        if body.rescaling is None or not body.rescaling.weighed:
+            self._walk(stage, body)
+        else:
+            self._walk_until_known(stage, body, body.rescaling)
+        body.finish()
+
+    def _walk(self, stage: Stage, body: StageBody) -> None:
         if is_flattened(stage, self.group.width):
             self._flat_loop(stage, body)
         else:
             LaneLoop(self.code, self.group, stage, body).write()
         self._combine(stage, body)
-        body.finish()
+
+    def _walk_until_known(self, stage: Stage, body: StageBody, rescaling: Rescaling) -> None:
+        """Once, and again with the maximum if a sum is infinite. All threads that meet do alike."""
+        code, group = self.code, self.group
+        known = code.names.fresh("known")
+        with code.out.braces(f"for (bool {known} = false;; {known} = true)"):
+            self._walk(stage, body)
+            tests: list[str] = []
+            for reduce in (s for s in stage.body if isinstance(s, Reduce) and s.result in rescaling.weighed):
+                total, infinite = body.accumulators[reduce.result].values[0], literal(math.inf, reduce.dtype)
+                tests.append(f"{total} == {infinite} || {total} == -{infinite}")
+            special = " || ".join(tests)
+            if not group.in_warp and group.per_block > 1:
+                special = f"__syncthreads_or({special})"
+            code.out.line(f"if ({known} || !({special})) break;")
+            for reduce in (s for s in stage.body if isinstance(s, Reduce) and s.result != rescaling.maximum):
+                start = unwrapped(scalars.identity(reduce.combiner, reduce.dtype))
+                code.out.line(f"{body.accumulators[reduce.result].values[0]} = {start};")
+            self.barrier()
 
     def _flat_loop(self, stage: Stage, body: StageBody) -> None:
         code, total = self.code, math.prod(symbol.extent for symbol in stage.symbols)

@@ -56,6 +56,10 @@ class SweptRows:
         """Where scratch is that a row has one element of."""
 
     @property
+    def _all(self) -> list[Reduce]:
+        return [self._maximum, *self._others]
+
+    @property
     def dtype(self) -> DType:
         """Of the maximum."""
         return self._maximum.dtype
@@ -68,8 +72,7 @@ class SweptRows:
     def declare(self) -> None:
         """Arrays."""
         code, out, rows = self.code, self.code.out, self.fragment.rows
-        reduces = [self._maximum, *self._others]
-        for reduce in sorted(reduces, key=lambda reduce: reduce.result):
+        for reduce in sorted(self._all, key=lambda reduce: reduce.result):
             code.types[reduce.result] = reduce.dtype
             out.line(f"{register_type(reduce.dtype)} {self._names[reduce.result]}[{rows}];")
         for name in self._arrays:
@@ -81,10 +84,12 @@ class SweptRows:
                 out.line(f"{register_type(buffer.type.dtype)} {name}[{rows}];")
                 self.places[store.buffer] = Place(f"{name}[m]", buffer.type.dtype, "single")
 
-    def clear(self) -> None:
-        """Nothing so far."""
-        reduces = [self._maximum, *self._others]
-        self._each(*(f"{self.totals[r.result]} = {unwrapped(scalars.identity(r.combiner, r.dtype))};" for r in reduces))
+    def clear(self, known: str) -> None:
+        """Nothing so far. `known`: C, whether the maximum is kept; empty: it is not."""
+        lines = [f"{self.totals[r.result]} = {unwrapped(scalars.identity(r.combiner, r.dtype))};" for r in self._all]
+        if known:
+            lines[0] = f"if (!{known}) {lines[0]}"
+        self._each(*lines)
 
     def _each(self, *lines: str) -> None:
         out = self.code.out

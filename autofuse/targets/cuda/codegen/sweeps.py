@@ -12,16 +12,17 @@
 
 Of tiles that are hidden from all rows of the block (`hiddentiles`) only the values come in.
 
-How sums follow a maximum, `rescaling` says.
+How sums follow a maximum, `rescaling` says. Where a result is infinite, a value may be so whose weight is zero beside
+the maximum of the whole row, which makes NaN. Then the block walks once more, and maxima are known from the beginning.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
+from functools import cached_property
 
-from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import replace
 from autofuse.lower.tile import (
@@ -30,7 +31,6 @@ from autofuse.lower.tile import (
     Load,
     Matrix,
     Phase,
-    RowBlock,
     Stage,
     Store,
 )
@@ -39,13 +39,15 @@ from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.fragments import FragmentWriter, touches_memory
 from autofuse.targets.cuda.codegen.fusedproducts import FusedProduct
 from autofuse.targets.cuda.codegen.hiddentiles import hidden_tiles, special_words, text_of
-from autofuse.targets.cuda.codegen.operandtiles import OperandTile, element_type
+from autofuse.targets.cuda.codegen.operandtiles import OperandTile
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
 from autofuse.targets.cuda.codegen.products import Fragment, Product
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
+from autofuse.targets.cuda.codegen.sweepresults import scaled_weights, written_matrix
 from autofuse.targets.cuda.codegen.sweeprows import SweptRows
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_steps
+from autofuse.targets.cuda.codegen.sweepweights import pack, publish
 from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
 from autofuse.targets.cuda.ctypes_text import literal, register_type
 
@@ -72,6 +74,7 @@ class SweepWriter:
         scores, group, product, result = swept_steps(phase)
         self.extent = scores.columns
         self._stages, (self._result,) = group.stages, result.stages
+        self._is_part, self._has_choice = sweep.is_part, sweep.chosen is not None
         self._buffers = buffers
         self._block = block
         self._out = written_matrix(self._result, block)
@@ -79,9 +82,10 @@ class SweepWriter:
         names = code.names
         self._names = {
             what: names.fresh(what)
-            for what in ("scores", "weights", "out", "part", "packed", "tile_start", "all", "counts")
+            for what in ("scores", "weights", "out", "part", "packed", "tile_start", "all", "counts", "known")
         }
         self._set_operands(arena.arch, scores, product, rows, steps)
+        self._scaling = scaled_weights(self._result, self._stages[1], product.lhs.buffer, buffers)
         self._hidden = hidden_tiles(phase, group)
         lanes = ThreadReductions(code, arena)
         self._rows = SweptRows(code, sweep, self._stages, buffers, lanes, self._first.fragment())
@@ -131,17 +135,33 @@ class SweepWriter:
         self._rows.declare()
         self._final.declare_sums()
         out.line("fill_left();")
-        if self._hidden is None or not self._hidden.counts:
-            self._walk_axis(fragment)
-        else:
-            self._walk_axis_again(fragment)
+        self._walk_until_known(fragment)
         self._finish()
+
+    def _walk_until_known(self, fragment: Fragment) -> None:
+        """Once, and again if hidden tiles count, or where maxima have to be known."""
+        out, known = self.code.out, self._names["known"]
+        if self._hidden is not None and self._hidden.counts:
+            out.line(f"bool {self._names['all']} = false;")
+        if not self._is_part:
+            out.line(f"bool {known} = false;")
+        with out.braces("for (;;)"):
+            self._walk_axis(fragment)
+            self._ask_for_all()
+            if self._is_part:
+                self._end_rows()
+                out.line("break;")
+                return
+            out.line("bool special = false;")
+            self._end_rows("special")
+            out.line(f"if ({known} || !__syncthreads_or(special)) break;")
+            out.line(f"{known} = true;")
 
     def _walk_axis(self, fragment: Fragment) -> None:
         """All tiles, or those that are not hidden."""
         out = self.code.out
         start = self._names["tile_start"]
-        self._rows.clear()
+        self._rows.clear("" if self._is_part else self._names["known"])
         self._final.clear()
         out.line(f"{self._if_seen('0')}fill_right(0);")
         self._commit()
@@ -171,17 +191,17 @@ class SweepWriter:
         text = text_of(self._hidden.where, lambda value: unwrapped(self.code.affine(value, symbols=symbols)))
         return f"{self._names['all']} || !({text})" if self._hidden.counts else f"!({text})"
 
-    def _walk_axis_again(self, fragment: Fragment) -> None:
-        """Without hidden tiles, and with them if a row's maximum is not far above what stands for hidden scores."""
-        assert self._hidden is not None
-        out, of_rows = self.code.out, self._rows.fragment
-        whole, counts = self._names["all"], self._names["counts"]
-        with out.braces(f"for (bool {whole} = false;; {whole} = true)"):
-            self._walk_axis(fragment)
-            out.line(f"bool {counts} = false;")
-            with self._workers(), self._fragments.each_row(of_rows, guarded=True):
-                out.line(f"{counts} |= !({self._rows.is_far_above(self._hidden.fill)});")
-            out.line(f"if ({whole} || !__syncthreads_or({counts})) break;")
+    def _ask_for_all(self) -> None:
+        """Walk again with hidden tiles, if a row's maximum is not far above what stands for hidden scores."""
+        if self._hidden is None or not self._hidden.counts:
+            return
+        out, whole, counts = self.code.out, self._names["all"], self._names["counts"]
+        out.line(f"bool {counts} = false;")
+        with self._workers(), self._fragments.each_row(self._rows.fragment, guarded=True):
+            out.line(f"{counts} |= !({self._rows.is_far_above(self._hidden.fill)});")
+        with out.braces(f"if (!{whole} && __syncthreads_or({counts}))"):
+            out.line(f"{whole} = true;")
+            out.line("continue;")
 
     def _if_seen(self, start: str) -> str:
         return "" if self._hidden is None else f"if ({self._seen(start)}) "
@@ -202,10 +222,7 @@ class SweepWriter:
             with self._workers():
                 self._rows.stay()
                 self._each_element(fragment, f"{fragment.element.format(self._names['weights'])} = 0;")
-                if shape.units == "matrix":
-                    self._pack()
-                else:
-                    self._publish(fragment)
+                self._hand_on(fragment)
             out.line("__syncthreads();")
 
     def _workers(self) -> AbstractContextManager[None]:
@@ -286,55 +303,25 @@ class SweepWriter:
         self._walk(self._stages[0], fragment, start, rounding)
         self._rows.rescale()
         self._walk(self._stages[1], fragment, start, [f"{fragment.element.format(self._names['weights'])} = 0;"])
-        if shape.units == "matrix":
-            self._pack()
-        else:
-            self._publish(fragment)
+        if self._factors:
+            with out.braces(f"if ({self._names['known']})"):
+                self._walk(self._scaling, fragment, start, [])
+        self._hand_on(fragment)
 
     def _walk(self, stage: Stage, fragment: Fragment, start: str, clear: list[str]) -> None:
         (walk,) = stage.symbols
         has_less = self.extent % self.tile > 0
         with self._fragments.each(fragment, walk, start, least=has_less, clear=clear):
-            self._fragments.statements(stage, self._rows.totals, self._walked)
+            self._fragments.statements(stage, self._rows.totals, self._rows.places | self._walked)
 
-    def _pack(self) -> None:
-        """Weights as fragments of the left operand: a thread has what it needs of them already."""
-        out, prelude = self.code.out, self.code.prelude
-        weights, packed = self._names["weights"], self._names["packed"]
-        product = self.shape.product
-        with ExitStack() as stack:
-            extents = self.shape.row_fragments, self.tile // product.instruction_depth, 4
-            for name, extent in zip("mkn", extents, strict=True):
-                out.line("#pragma unroll")
-                stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {extent}; ++{name})"))
-            if self.shape.interleaved:
-                rounded = f"{prelude.use('round_tf32')}({weights}[m][k][n % 2 * 2 + n / 2])"
-                out.line(f"{packed}[m][k][n] = __float_as_uint({rounded});")
-                return
-            pair = (f"{weights}[m][k * 2 + n / 2][n % 2 * 2 + {next_}]" for next_ in range(2))
-            values = ", ".join(scalars.to_memory(prelude, value, product.element) for value in pair)
-            out.line(f"{packed}[m][k][n] = {prelude.use('paired')}({values});")
-
-    def _publish(self, fragment: Fragment) -> None:
-        """Weights into shared memory, where ordinary multiply-adds read them: several neighbours at a time."""
-        out, prelude = self.code.out, self.code.prelude
-        assert isinstance(self._second, FusedProduct)
-        left, _ = self._second.sides
-        along, itemsize = left.tile.layout.along_depth, left.tile.layout.itemsize
-        type_, width = element_type(self.shape.product), 1
-        if along:
-            width = min(fragment.columns, CHUNK_BYTES // itemsize)
-        out.line(f"unsigned char* const left_tile = tiles + {self._weights_offset};")
-        line, element = (fragment.row, fragment.column) if along else (fragment.column, fragment.row)
-        out.line("#pragma unroll")
-        with out.braces(f"for (int m = 0; m < {fragment.rows}; ++m)"):
-            out.line("#pragma unroll")
-            with out.braces(f"for (int n = 0; n < {fragment.columns}; n += {width})"):
-                out.line(f"{prelude.use('Pack')}<{type_}, {width}> several;")
-                for n in range(width):
-                    out.line(f"several.at[{n}] = {self._names['weights']}[m][n + {n}];")
-                place = self._second.place_in("left_tile", left, line, element)
-                out.line(f"{prelude.use('store_pack')}({place}, several);")
+    def _hand_on(self, fragment: Fragment) -> None:
+        """Weights to where the second product takes them from."""
+        weights, second = self._names["weights"], self._second
+        if isinstance(second, FusedProduct):
+            self.code.out.line(f"unsigned char* const left_tile = tiles + {self._weights_offset};")
+            publish(self.code, self.shape, fragment, weights, second)
+        else:
+            pack(self.code, self.shape, weights, self._names["packed"])
 
     @property
     def _weights_offset(self) -> int:
@@ -369,19 +356,43 @@ class SweepWriter:
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        """The sums of whole rows, what is made of them, and the second product with it."""
-        code, out = self.code, self.code.out
-        result = self._second.fragment()
+    @cached_property
+    def _factors(self) -> list[str]:
+        """C: what weights are scaled by where maxima are known, and not the product.
+
+        So they are as small as the program's, and as large. A row may not have chosen what factors are of.
+        """
+        if self._is_part or self._has_choice:
+            return []
+        loads = [s for s in self._result.body if isinstance(s, Load) and s.buffer in self._rows.places]
+        return [self._rows.places[load.buffer].name for load in loads]
+
+    def _end_rows(self, special: str = "") -> None:
+        """The sums of whole rows, and what is made of them. `special`: C, whether some result is infinite."""
+        prelude, result = self.code.prelude, self._second.fragment()
         dtype = compute_dtype(self._second.left.dot)
+        total = result.element.format(self._names["out"])
         with self._workers():
             self._rows.end()
-            total = result.element.format(self._names["out"])
             self._each_element(result, f"if ({self._rows.is_lost()}) {total} = {literal(math.nan, dtype)};")
             for stage in self._stages[2:]:
                 guarded = touches_memory(stage, self._rows.places)
                 with self._fragments.each_row(self._rows.fragment, guarded=guarded):
                     self._fragments.statements(stage, {}, self._rows.places)
+            if special:
+                size = scalars.map_expression(prelude, "abs", (total,), (dtype,), dtype)
+                self._each_element(result, f"{special} |= {size} == {literal(math.inf, dtype)};")
+
+    def _finish(self) -> None:
+        """What is made of the second product, where it belongs."""
+        code, out = self.code, self.code.out
+        result = self._second.fragment()
+        dtype = compute_dtype(self._second.left.dot)
+        total = result.element.format(self._names["out"])
+        with self._workers():
+            if self._factors:
+                with out.braces(f"if ({self._names['known']})"), self._fragments.each_row(result, guarded=False):
+                    out.line(" ".join(f"{factor} = 1;" for factor in self._factors))
             (load,) = (s for s in self._result.body if isinstance(s, Load) and s.buffer not in self._rows.places)
             places = {load.buffer: Place(total, dtype, "single")}
             places[self._out.buffer] = Place(total, self._buffers[self._out.buffer].type.dtype, "single")
@@ -392,12 +403,3 @@ class SweepWriter:
         with out.braces(""):
             out.line("const int top = 0, edge = 0;")
             self._final.store()
-
-
-def written_matrix(result: Stage, block: RowBlock) -> Matrix:
-    """Where the last stage of a sweep stores. Raises StopIteration where it stores nothing."""
-    store = next(s for s in result.body if isinstance(s, Store))
-    (walk,) = result.symbols
-    row = store.offset.coefficient(block.symbol) + store.offset.coefficient(block.local)
-    offset = index.renamed(store.offset, {walk: Affine()})
-    return Matrix(store.buffer, offset, row, store.offset.coefficient(walk))
