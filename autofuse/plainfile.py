@@ -6,12 +6,25 @@ import os
 import stat
 from io import BufferedReader
 from pathlib import Path
+from typing import cast
+
+from autofuse.errors import ArgumentError
 
 _OPEN_TO_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotPlainError(OSError):
     """What a path names is a folder, a pipe or a device, too long, or not this user's own."""
+
+
+def require_path(name: str, value: object) -> None:
+    """Raise ArgumentError for what can be the name of no file or folder. `name`: the argument's."""
+    try:
+        valid = not isinstance(value, bytes) and b"\0" not in os.fsencode(cast("str", value))
+    except (TypeError, UnicodeEncodeError):
+        valid = False
+    if not valid:
+        raise ArgumentError(f"{name}={value!r:.80}: must be the name of a file or folder: text, or a pathlib.Path")
 
 
 def open_plain(

@@ -10,6 +10,7 @@ from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds
 from autofuse.api.keptdecisions import kept_decision
 from autofuse.api.loops import warn_of_loops
 from autofuse.api.numpyonly import NumpyPlan, traced_or_left
+from autofuse.api.options import check_options
 from autofuse.api.plan import Plan
 from autofuse.api.recalled import recalled
 from autofuse.errors import ArgumentError
@@ -80,6 +81,9 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     became of each. Raises TraceError, SearchError (also where memory is not enough), ArgumentError,
     LegalityError for rules and kernels that cannot be, and PluginError for what plug-ins do wrong.
     """
+    check_options(fn=fn, kwargs=kwargs, backend=backend, policy=policy, threads=threads, device=device, rules=rules)
+    check_options(model=model, legality=legality, variants=variants, numerics=numerics)
+    check_options(on_unsupported=on_unsupported, check_bounds=check_bounds, roll=roll)
     target = find_target(backend, threads, device)
     check_numerics(numerics)
     seconds = None if deadline is None else positive_seconds("deadline", deadline, "give deadline=None")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.api.amounts import DEADLINE_S, check_numerics, positive_seconds
 from autofuse.api.jitted import Jitted, OnMiss
+from autofuse.api.options import check_options
 from autofuse.errors import ArgumentError
 from autofuse.targets.registry import DEFAULT
 
@@ -61,6 +62,11 @@ def jit(
     """
     if isinstance(fn, staticmethod | classmethod | property):
         raise ArgumentError(f"a {type(fn).__name__} is no function: write @af.jit below @{type(fn).__name__}")
+    if fn is not None:
+        check_options(fn=fn)
+    check_options(store=store, on_miss=on_miss, policy=policy, backend=backend, threads=threads, device=device)
+    check_options(rules=rules, model=model, legality=legality, numerics=numerics, on_unsupported=on_unsupported)
+    check_options(check_bounds=check_bounds, roll=roll, **({} if variants is None else {"variants": variants}))
     if on_miss not in ("compile", "error", "tune"):
         raise ArgumentError(f'on_miss={on_miss!r}: give "compile", "error" or "tune"')
     if on_miss != "compile" and store is None:

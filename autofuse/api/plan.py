@@ -18,6 +18,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
 from autofuse.ir.parameters import BY_NAME, leaves_of_call, names_of, positions
 from autofuse.ir.parameters import in_order as values_in_order
+from autofuse.plainfile import require_path
 from autofuse.targets.registry import DEFAULT, names
 
 if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of these
@@ -163,10 +164,14 @@ class Plan:
         under, as for `autofuse.compile`. Raises ArgumentError for one name, and for what the plan does not have.
         """
         from autofuse.api.apart import why_apart
+        from autofuse.api.options import check_options
 
+        check_options(rules=rules, model=model, legality=legality)
         names = [name for name in (first, second) if name is not None]
         if len(names) == 1:
-            raise ArgumentError(f"why_not: takes two names, or none; got {names[0]!r}")
+            raise ArgumentError(f"why_not: takes two names, or none; got {names[0]!r:.80}")
+        if not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]  # users give anything
+            raise ArgumentError(f"why_not: takes names of nodes, values or kernels; got {names!r:.80}")
         return why_apart(self.document, self.target, names, rules, model, legality)[1]
 
     @property
@@ -190,6 +195,7 @@ class Plan:
         """Write the plan, atomically: a JSON file, and a file of large constants beside it if there are any."""
         from autofuse.plan import file
 
+        require_path("path", path)
         return file.save(self.document, path)
 
     @cached_property
@@ -421,6 +427,10 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     it all the same (its decisions were made for another machine), `"retune"` decides anew for this one with the
     analytical model. Raises PlanError for a file that is not a sound plan.
     """
+    from autofuse.api.options import check_options
+
+    require_path("path", path)
+    check_options(on_mismatch=on_mismatch)
     if on_mismatch not in ("error", "run", "retune"):
         raise ArgumentError(f'on_mismatch={on_mismatch!r}: give "error", "run" or "retune"')
     from autofuse.plan.plantext import read_plan

@@ -14,6 +14,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from autofuse.api.amounts import whole_number
+from autofuse.api.options import check_options
 from autofuse.api.partitioning import Rules, make_context
 from autofuse.api.programs import measuring_inputs, traced_program
 from autofuse.cost_models.base import CostModel
@@ -77,6 +79,8 @@ class CandidateSpace:
 
     def find(self, *nodes: str) -> KernelOption:
         """The kernel of exactly these nodes. Raises LegalityError with the reason, ArgumentError for one not tried."""
+        if not all(isinstance(name, str) for name in nodes):  # pyright: ignore[reportUnnecessaryIsInstance]  # users give anything
+            raise ArgumentError(f"find: takes names of nodes, got {nodes!r:.80}")
         wanted = {name.removeprefix("%") for name in nodes}
         for option in self.options:
             if set(option.nodes) == wanted:
@@ -109,6 +113,9 @@ def candidates(
     `model`, `legality`, `backend`, `device`, `roll`: as for `compile`; what a legality refuses is in `refused` with its
     reason.
     """
+    check_options(fn=fn, kwargs=kwargs, backend=backend, threads=threads, device=device, rules=rules)
+    check_options(model=model, legality=legality, on_unsupported=on_unsupported, roll=roll)
+    seed = whole_number("seed", seed, 0)
     target = find_target(backend, threads, device)
     traced = trace_function(fn, *args, kwargs=kwargs, on_unsupported=on_unsupported, roll=roll)
     context = make_context(traced_program(traced), target, rules, model=model, legality=legality)
@@ -150,6 +157,9 @@ def measure(
     Raises PlanError for a schedule that is unknown, or that decides what is not to decide in this kernel, BackendError
     for a kernel of a device that is not here.
     """
+    if not isinstance(option, KernelOption):  # pyright: ignore[reportUnnecessaryIsInstance]  # users give anything
+        raise ArgumentError(f"measure: needs a kernel of af.candidates(...), got {type(option).__name__}")
+    check_options(db=db, cold=cold)
     space = option.space
     space.target.clock()  # a device that is not here has none
     decisions = space.context.limits.decisions

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from autofuse.api.options import check_options
 from autofuse.frontend.tracecontext import OnUnsupported
 from autofuse.frontend.traced import trace as _trace
 from autofuse.ir.graph import Graph
@@ -25,4 +26,5 @@ def trace(
     without an implementation become calls of NumPy or SciPy where result types are known ("numpy"), or by running them
     ("eager"), or are refused ("error"). `roll`: as for `autofuse.compile`. Raises TraceError, naming the line.
     """
+    check_options(fn=fn, kwargs=kwargs, static=static, on_unsupported=on_unsupported, roll=roll)
     return _trace(fn, *args, kwargs=kwargs, static=static, on_unsupported=on_unsupported, roll=roll).graph

@@ -6,6 +6,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from autofuse.api.options import check_options
 from autofuse.targets.registry import DEFAULT
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def tune(
     attribute `best` of an error that ends the tuning, whichever it is.
     """
     start = monotonic()
+    check_options(fn=fn, kwargs=kwargs, backend=backend, policy=policy, threads=threads, device=device, rules=rules)
+    check_options(model=model, legality=legality, variants=variants, numerics=numerics, on_unsupported=on_unsupported)
+    check_options(check_bounds=check_bounds, roll=roll, cold=cold, progress=progress, db=db, inputs=inputs)
     from autofuse.api.tunedplans import tuned_plan
 
     return tuned_plan(

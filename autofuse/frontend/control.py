@@ -22,6 +22,7 @@ from autofuse.frontend.regions import (
     copied,
     is_number,
     own,
+    require_functions,
     require_structure,
     require_types,
 )
@@ -38,6 +39,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     Both must return the same structure, shapes and dtypes; Python numbers take the other side's dtype. A `pred` that is
     known while tracing chooses the branch at once. Raises TraceError that names the result that differs.
     """
+    require_functions("cond", true_fun, false_fun)
     if not isinstance(pred, TracerArray) or pred.known is not None:
         return own(true_fun(*operands) if bool(pred) else false_fun(*operands))
     if pred.shape != ():
@@ -69,6 +71,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     The body must return the structure, shapes and dtypes it is given; a Python number in `init_val` takes the dtype
     that the body returns for it. Raises TraceError that names the part of the state that differs.
     """
+    require_functions("while_loop", cond_fun, body_fun)
     if not is_active():
         state = copied(init_val)
         while cond_fun(state):

@@ -6,6 +6,7 @@ Under trace they become a `scan` node whose body is traced once. What `control` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from autofuse.frontend.regions import (
     begun,
     copied,
     is_leaf,
+    require_functions,
     require_structure,
     require_types,
 )
@@ -37,6 +39,8 @@ Step = Callable[[Any, list[Any]], Any]
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     """`val = init_val; for i in range(lower, upper): val = body_fun(i, val)`; returns `val`. Bounds may be traced."""
+    require_functions("fori_loop", body_fun)
+    lower, upper = (_whole("fori_loop", "a bound", value) for value in (lower, upper))
     if not is_active():
         state = copied(init_val)
         for i in range(int(lower), int(upper)):
@@ -69,10 +73,13 @@ def scan(
     Raises TraceError for unequal extents, a carry that changes its type, or a function that returns no pair.
     """
     del unroll
+    require_functions("scan", f)
     if isinstance(length, TracerArray) and length.known is None:
         return _scan_of_unknown_length(f, init, xs, length, reverse)
     arrays, structure = tree.flatten(xs, is_leaf)
-    length = None if length is None else int(length)
+    if not all(map(np.ndim, arrays)):
+        raise trace_error("scan needs arrays to go through, got a number among xs", "length=n, or np.full(n, number)")
+    length = None if length is None else int(_whole("scan", "its length", length))
     lengths = {len(array) for array in arrays} | ({length} if length is not None else set[int]())
     if len(lengths) != 1:
         raise trace_error(f"scan needs one length, got {sorted(lengths)}", "xs of equal leading extents, or length=n")
@@ -84,6 +91,18 @@ def scan(
     with CallScope():
         sources = [as_tracer(array) for array in arrays]
         return _counted(lambda carry, rows: f(carry, tree.unflatten(structure, rows)), init, sources, count, reverse)
+
+
+def _whole(loop: str, what: str, value: Any) -> Any:
+    """A bound that is a whole number, traced or not. Raises TraceError for any other."""
+    if isinstance(value, TracerArray) and value.shape == () and value.dtype.kind in "iub":
+        return value
+    try:
+        return index(value)
+    except TypeError:
+        raise trace_error(
+            f"{loop} needs a whole number as {what}, got {value!r:.80}", "a Python int, or one of NumPy's"
+        ) from None
 
 
 def _scan_of_unknown_length(
@@ -171,8 +190,18 @@ def _scan_now(
     for i in order:
         carry, y = _pair(f(carry, tree.unflatten(structure, [array[i] for array in arrays])))
         rows[i], y_tree = tree.flatten(y, is_leaf)
-    stacked = [np.stack(column) for column in zip(*(rows[i] for i in sorted(rows)), strict=True)]
+    stacked = [_stacked(column) for column in zip(*(rows[i] for i in sorted(rows)), strict=True)]
     return as_results(carry), tree.unflatten(y_tree, stacked)
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    shapes = sorted({np.shape(row) for row in rows})
+    if len(shapes) > 1:
+        raise trace_error(
+            f"what the function of scan returns to be stacked has the shapes {shapes[0]} and {shapes[1]}",
+            "keep shape and dtype of the state: start from an array of the final shape",
+        )
+    return np.stack(rows)
 
 
 def _no_rows(f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, arrays: Sequence[Any], structure: Tree) -> Any:

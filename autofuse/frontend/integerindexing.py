@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autofuse.frontend.axes import one_axis
 from autofuse.frontend.bounds import check_index, require_index_dtype
 from autofuse.frontend.dispatch import call, implements
+from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, reshape, value_of
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current
@@ -206,3 +207,26 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     """As `np.put_along_axis`."""
     array, index, axis = _axis_last(arr, indices, axis)
     put_at(array, range(array.ndim), _along(array, index, axis), 0, values, "set")
+
+
+@implements(np.ix_)
+def ix_(*args: Any) -> Any:
+    """As `np.ix_`."""
+    arrays = [_one_index(item) for item in args]
+    return tuple(
+        array.reshape((1,) * i + (array.size,) + (1,) * (len(arrays) - i - 1)) for i, array in enumerate(arrays)
+    )
+
+
+def _one_index(item: Any) -> TracerArray:
+    array = as_tracer(item)
+    if array.ndim != 1:
+        raise ValueError("Cross index must be 1 dimensional")
+    if array.dtype.kind == "b":
+        if array.known is None:
+            raise trace_error(
+                "np.ix_ of a mask that is a traced value: how many indices there are depends on data",
+                "np.where(mask[:, None], a, b), or indices that are known",
+            )
+        return as_tracer(np.flatnonzero(array.known()))
+    return array if array.size or isinstance(item, TracerArray | np.ndarray) else array.astype(np.intp)

@@ -267,15 +267,6 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return tuple(array.copy() if copy else array for array in spread)
 
 
-@implements(np.ix_)
-def ix_(*args: Any) -> Any:
-    """As `np.ix_`."""
-    arrays = [as_tracer(item) for item in args]
-    return tuple(
-        array.reshape((1,) * i + (array.size,) + (1,) * (len(arrays) - i - 1)) for i, array in enumerate(arrays)
-    )
-
-
 @dataclass(frozen=True)
 class _WindowStep(Step):
     """`sliding_window_view`: read-only, as in NumPy."""

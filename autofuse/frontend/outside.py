@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from operator import is_
 from types import CellType, CodeType, FunctionType
 from typing import Any, cast
 
@@ -37,20 +38,24 @@ class _Held:
     """A container, an object or a class, and what it held before."""
 
     owner: Any
-    before: dict[Any, Any]
+    copy: Any
+    """A list or dict of what it held."""
     own: bool
     """Whether it is the user's own, not a copy that the traced function sees in its place."""
 
     @property
+    def before(self) -> dict[Any, Any]:
+        """What it held, by key."""
+        return self.copy if isinstance(self.copy, dict) else dict(enumerate(self.copy))
+
+    @property
     def changes(self) -> dict[Any, Any]:
         """What is other than before, by key; `_MISSING` for what is gone."""
-        now = _contents(self.owner)
-        if len(now) == len(self.before) and all(
-            key is other and now[key] is self.before[other] for key, other in zip(now, self.before, strict=True)
-        ):
+        if _same(self.copy, _contents(self.owner)):
             return {}  # which it nearly always is
-        new = {key: value for key, value in now.items() if self.before.get(key, _MISSING) is not value}
-        return new | {key: _MISSING for key in self.before if key not in now}
+        before, now = self.before, _Held(None, _contents(self.owner), own=False).before
+        new = {key: value for key, value in now.items() if before.get(key, _MISSING) is not value}
+        return new | {key: _MISSING for key in before if key not in now}
 
 
 class Outside:
@@ -122,7 +127,7 @@ class Outside:
             self._arguments.append((path, _Held(value, _contents(value), own=False)))
         elif not isinstance(value, tuple):
             return
-        for key, item in _contents(value).items():
+        for key, item in _Held(value, _contents(value), own=False).before.items():
             self._hold_argument(_below(path, value, key), item)
 
     def _without_tracers(self, held: _Held, place: Location | None) -> None:
@@ -177,19 +182,26 @@ def is_iterator(value: Any) -> bool:
     return type(value).__module__ in ("builtins", "itertools") and isinstance(value, Iterator)
 
 
-def _contents(owner: Any) -> dict[Any, Any]:
-    """What a container, an object or a class holds now, by key."""
+def _contents(owner: Any) -> Any:
+    """What a container, an object or a class holds now: a dict by key, or a list."""
     match owner:
         case dict():
             return dict(cast("dict[Any, Any]", owner))
         case list() | tuple() | deque():
-            return dict(enumerate(cast("Iterable[Any]", owner)))
+            return list(cast("Iterable[Any]", owner))
         case set():
             return {item: item for item in cast("set[Any]", owner)}
         case _ if is_dataclass(owner) and not hasattr(owner, "__dict__"):
             return {field.name: getattr(owner, field.name, _MISSING) for field in fields(owner)}
         case _:
             return {key: value for key, value in vars(owner).items() if not key.startswith("__")}
+
+
+def _same(before: Any, now: Any) -> bool:
+    """Whether two lists, or two dicts, hold the same objects in the same order."""
+    if len(before) != len(now) or not all(map(is_, before, now)):
+        return False
+    return not isinstance(now, dict) or all(map(is_, before.values(), cast("dict[Any, Any]", now).values()))
 
 
 def _put_back(held: _Held) -> None:

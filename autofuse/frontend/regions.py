@@ -189,6 +189,13 @@ def plain(structure: Tree) -> Tree:
             return structure
 
 
+def require_functions(what: str, *given: Any) -> None:
+    """Raise TraceError where a body or a condition is no function."""
+    for function in given:
+        if not callable(function):
+            raise trace_error(f"{what} needs a function, got {function!r:.80}", f"the signature of jax.lax.{what}")
+
+
 def copied(value: Any) -> Any:
     """State of its own: a body that writes into it changes nothing of the caller's."""
     leaves, structure = tree.flatten(value, is_leaf)

@@ -119,7 +119,11 @@ def quantile(
     axes = many_axes(axis, array.ndim)
     rest = [d for d in range(array.ndim) if d not in axes]
     ordered = sort(array.transpose((*rest, *axes)).reshape((*(array.shape[d] for d in rest), -1)), -1)
-    results = [_quantile(ordered, float(f), weak=is_weak(q)) for f in fractions.flat]
+    if np.asarray(q).dtype.kind in "iu":  # the least and the greatest, as they are
+        ends = [as_tracer(ordered[..., -int(f)]) for f in fractions.flat]
+        results = [_or_nan(ordered, end) for end in ends]
+    else:
+        results = [_quantile(ordered, float(f), weak=is_weak(q)) for f in fractions.flat]
     shape = tuple(1 if d in axes else e for d, e in enumerate(array.shape)) if keepdims else results[0].shape
     stacked = call(np.stack, results).reshape(fractions.shape + shape)
     return stacked if stacked.ndim or keepdims else fresh(stacked.value)
@@ -146,6 +150,11 @@ def _quantile(ordered: TracerArray, fraction: float, *, weak: bool) -> TracerArr
         result = np.subtract(above, np.multiply(step, weight(1 - gamma)))
     else:
         result = np.add(below, np.multiply(step, weight(gamma)))
+    return _or_nan(ordered, result)
+
+
+def _or_nan(ordered: TracerArray, result: Any) -> TracerArray:
+    """NaN, which is sorted last, where there is one."""
     if ordered.dtype.kind != "f":
         return as_tracer(result)
     return where(np.isnan(ordered[..., -1]), ordered[..., -1], result)

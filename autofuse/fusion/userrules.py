@@ -56,6 +56,8 @@ class Pin:
         """`nodes`: one pattern or more. `schedule`: e.g. `{"unroll": 2, "vector_bits": 256}`."""
         if not nodes:
             raise ArgumentError("rules: Pin() needs at least one name of a node or an op")
+        if not isinstance(schedule, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]  # users give anything
+            raise ArgumentError(f'rules: Pin(schedule={schedule!r:.80}): must be a dict, such as {{"unroll": 2}}')
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "schedule", tuple((schedule or {}).items()))
 

@@ -187,6 +187,8 @@ def live_nodes(graph: Graph) -> tuple[list[tuple[int, Node]], dict[int, list[Val
 
 
 def _checked(graph: Graph, arrays: Sequence[Any]) -> list[Array]:
+    if not isinstance(graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]  # users give anything
+        raise ArgumentError(f"interpret: needs a graph, as af.trace gives, and its arrays; got {type(graph).__name__}")
     if len(arrays) != len(graph.inputs):
         names = ", ".join(repr(value) for value in graph.inputs)
         raise ArgumentError(f"graph {graph.name} takes {len(graph.inputs)} arrays ({names}), got {len(arrays)}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autofuse.errors import PlanError
 from autofuse.lazydataclass import dataclass
+from autofuse.plainfile import require_path
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.file import load, save
 from autofuse.plan.identity import Identity, compare, identity_hash
@@ -36,8 +37,9 @@ class PlanStore:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Use `folder`, which is made when the first plan is put. Raises PlanError if it exists and is no folder."""
+        require_path("store", folder)
         self.folder = Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
+        if os.path.exists(folder) and not os.path.isdir(folder):
             raise PlanError(f"{self.folder} is not a folder; give the folder of a plan store")
         self._lock = threading.Lock()
         self._hits = self._misses = self._invalid = 0

@@ -1,6 +1,7 @@
 """Bad input to the search, as a user meets it: one clear error each, from Python and on the command line."""
 
 import errno
+import inspect
 import os
 import sqlite3
 from contextlib import suppress
@@ -11,8 +12,9 @@ import pytest
 
 import autofuse as af
 from autofuse.cli.main import main
-from autofuse.errors import ArgumentError, LegalityError, MeasureError, PlanError
+from autofuse.errors import ArgumentError, LegalityError, MeasureError, PlanError, TraceError
 from autofuse.measurement.database import Database
+from autofuse.plan.store import PlanStore
 from autofuse.targets.base import find_target
 
 X = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
@@ -184,3 +186,101 @@ def test_a_disk_that_is_full_when_a_plan_is_saved(tmp_path, monkeypatch):
         plan.save(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["p.json"]
+
+
+# ---- options of a kind that they cannot be ---------------------------------------------------------------------------
+
+NO_SWITCHES = ("no", 1, None, np.zeros(2))
+NO_PATHS = {"number": 3, "bytes": b"x", "object": object(), "NUL": "a\0b", "half a pair": "\ud800"}
+JUNK = {
+    "kwargs": (3, [1], {1: X}, "x"),
+    "threads": (1.5, "2", True),
+    "variants": (3.5, b"x", object(), np.zeros(3), [3], None, 0, True, ()),
+    **dict.fromkeys(("roll", "check_bounds", "cold", "progress"), NO_SWITCHES),
+    **dict.fromkeys(("db", "inputs"), tuple(NO_PATHS.values())),
+    "rules": ("a\0b", np.zeros(3)),
+    "static": (3, "x", np.zeros(2)),
+    **dict.fromkeys(("policy", "model", "legality", "numerics", "on_unsupported", "backend"), (np.zeros(3),)),
+    "seed": (1.5, -1, "x"),
+}
+
+
+@pytest.mark.parametrize("make", [af.compile, af.tune, af.candidates, af.trace], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("option", JUNK)
+def test_an_option_of_the_wrong_kind_is_refused_by_its_name(make, option):
+    if option not in inspect.signature(make).parameters:
+        pytest.skip("it has no such option")
+    for value in JUNK[option]:
+        with pytest.raises(ArgumentError, match=option) as refused:
+            make(softmax, X, **{option: value})
+        assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("make", [af.compile, af.tune, af.candidates, af.trace, af.jit], ids=lambda make: make.__name__)
+def test_what_is_no_function_is_refused(make):
+    for value in (3, "softmax", X, [softmax], {}):
+        with pytest.raises(ArgumentError, match="must be a function, got"):
+            make(value)
+
+
+@pytest.mark.parametrize("option", ["store", "check_bounds", "roll", "threads", "variants", "policy", "on_miss"])
+def test_options_of_jit_are_looked_at_when_it_decorates(option):
+    for value in (3.5, np.zeros(3), object()):
+        if option != "policy" or isinstance(value, np.ndarray):  # any object may be a policy
+            with pytest.raises(ArgumentError, match=option):
+                af.jit(softmax, **{option: value})
+
+
+@pytest.mark.parametrize("path", NO_PATHS.values(), ids=NO_PATHS)
+def test_what_cannot_be_the_name_of_a_file_is_refused(path):
+    plan = af.compile(softmax, X)
+    for call in (af.load, plan.save, PlanStore):
+        with pytest.raises(ArgumentError, match="must be the name of a file or folder"):
+            call(path)
+
+
+OTHERS = {
+    "interpret": (lambda: af.interpret(3, X), ArgumentError, "needs a graph"),
+    "measure": (lambda: af.measure(3), ArgumentError, "needs a kernel of af.candidates"),
+    "spec": (lambda: af.spec(2.5), ArgumentError, "must be text such as"),
+    "spec of text in a shape": (lambda: af.spec(["2"]), ArgumentError, "must be text such as"),
+    "schedule": (lambda: af.Pin("exp", schedule=3), ArgumentError, "must be a dict"),
+    "on_mismatch": (lambda: af.load("p.json", on_mismatch=X), ArgumentError, "on_mismatch="),
+    "names": (lambda: af.compile(softmax, X).why_not(X, X), ArgumentError, "takes names of nodes"),
+    "find": (lambda: af.candidates(softmax, X).find(3), ArgumentError, "takes names of nodes"),
+    "a long name of a store": (lambda: PlanStore("a" * 5000).folder, None, ""),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), OTHERS.values(), ids=OTHERS)
+def test_other_entries_say_what_they_need(call, kind, message):
+    if kind is None:
+        call()
+    else:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def same(state):
+    return state
+
+
+LOOPS = {
+    "scan": (lambda: af.scan(3, 0.0, X), "scan needs a function, got 3"),
+    "scan of a number": (lambda: af.scan(lambda c, x: (c, x), 0.0, 3.0), "got a number among xs"),
+    "scan of half a length": (lambda: af.scan(lambda c, x: (c, x), 0.0, None, 2.5), "whole number as its length"),
+    "scan of rows of two shapes": (lambda: af.scan(lambda c, x: (c + x, c), 0.0, X), r"has the shapes \(\) and \(8,\)"),
+    "fori_loop": (lambda: af.fori_loop(0, 3, None, X), "fori_loop needs a function"),
+    "fori_loop to text": (lambda: af.fori_loop(0, "3", lambda i, x: x, X), "whole number as a bound, got '3'"),
+    "fori_loop to a fraction": (lambda: af.fori_loop(0, 2.5, lambda i, x: x, X), "whole number as a bound"),
+    "while_loop": (lambda: af.while_loop(None, same, X), "while_loop needs a function"),
+    "cond": (lambda: af.cond(True, same, 3, X), "cond needs a function, got 3"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), LOOPS.values(), ids=LOOPS)
+def test_loops_say_what_they_need_in_a_trace_and_outside(call, message):
+    with pytest.raises(TraceError, match=message):
+        call()
+    with pytest.raises(TraceError, match="state is" if "shapes" in message else message):
+        af.trace(lambda x: (call(), x)[1], X)

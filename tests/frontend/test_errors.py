@@ -30,6 +30,7 @@ CASES: dict[str, tuple[Any, str, str]] = {
     "item": (lambda x: x[0].item(), r"item\(\)", "0-d array"),
     "tolist": (lambda x: x.tolist(), r"tolist\(\)", "keep the array"),
     "format": (lambda x: f"{x[0]:.3f}", "formatting", "print after the call"),
+    "ix_ of a mask": (lambda x: np.ix_(x > 0, [1])[0], r"np\.ix_ of a mask that is a traced value", "known"),
     "nonzero": (lambda x: [np.nonzero(x)], r"np\.nonzero cannot be traced", "number of results depends on data"),
     "nonzero method": (lambda x: x.nonzero(), "nonzero cannot be traced", r"np\.where"),
     "where of one": (lambda x: np.where(x > 2), "data-dependent shape", r"np\.where\(condition, a, b\)"),

@@ -38,6 +38,7 @@ READS: dict[str, Any] = {
     "traced int and array": lambda x, i, j: (x[i[0], i], x[i, i[0]]),
     "window": lambda x, i, j: x[:, np.abs(i[0]) + np.arange(2)],
     "ix_": lambda x, i, j: x[np.ix_([0, 2], [1, 3])],
+    "ix_ of a known mask": lambda x, i, j: x[np.ix_([True, False, True], [3])],
     "slice of static size": lambda x, i, j: x[: x.shape[1] // 2, : len(i) - 1],
     "chained": lambda x, i, j: x[1:][::-1][0][:, 1],
     "s_": lambda x, i, j: (x[np.s_[1:, 0]], x[np.index_exp[..., 1]]),

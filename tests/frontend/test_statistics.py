@@ -16,6 +16,9 @@ N = np.array([3, 1, 0, 3, 2, 5])
 CALLS: dict[str, Any] = {
     "percentile": lambda x, n: (np.percentile(x, 30), np.percentile(x, 75.0, axis=1), np.percentile(n, 50)),
     "percentiles": lambda x, n: (np.percentile(x, [10, 90], axis=0), np.quantile(x, [[0.0, 1.0]], axis=(0, 1))),
+    "quantiles that are ends": lambda x, n: [
+        np.quantile(y, q) for y in (x, n, x.astype(np.float32), x / (x - x[0, 0])) for q in (0, 1, [1, 0], [[1]])
+    ],
     "quantile keepdims": lambda x, n: np.quantile(x, 0.3, axis=0, keepdims=True),
     "percentile of single": lambda x, n: np.percentile(x.astype(np.float32), 40, axis=1),
     "percentiles of single": lambda x, n: np.percentile(x.astype(np.float32), [40, 60], axis=1),
