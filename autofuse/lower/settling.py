@@ -139,7 +139,9 @@ class _Body:
             carry = todo.pop(0)
             if self._keeps(literals, (carry,)):
                 continue
-            chosen = next((one for one in self._candidates(carry) if self._keeps((*literals, one), (carry,))), None)
+            held = {scalar for scalar, _ in literals}  # whose opposite cannot hold too
+            others = (one for one in self._candidates(carry) if one[0] not in held)
+            chosen = next((one for one in others if self._keeps((*literals, one), (carry,))), None)
             if chosen is None or self._looked_at > _MOST_LOOKED_AT:
                 return None
             literals = (*literals, chosen)

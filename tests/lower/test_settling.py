@@ -60,6 +60,30 @@ def test_looking_for_an_end_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert leave_of(frozen(lambda z: z + 1, lambda z, _: z > 2), K) is None
 
 
+def test_opposite_conditions_are_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search by halves keeps one end where the other one moves: no condition keeps both."""
+    monkeypatch.setattr(settling, "_MOST_LOOKED_AT", 10_000)
+    keeps, tried = settling._Body._keeps, []
+
+    def counted(body: Any, *arguments: Any) -> bool:
+        tried.append(arguments)
+        return keeps(body, *arguments)
+
+    monkeypatch.setattr(settling._Body, "_keeps", counted)
+
+    def search(k: Any) -> Any:
+        def step(ends: Any, _: Any) -> Any:
+            low, high = ends
+            middle = (low + high) * F32(0.5)
+            below = middle * middle < k
+            return (np.where(below, middle, low), np.where(below, high, middle)), None
+
+        return af.scan(step, (np.zeros(k.shape, F32), np.abs(k) + F32(1)), None, length=20)[0]
+
+    assert leave_of(search, K) is None
+    assert len(tried) < 20
+
+
 @pytest.mark.parametrize("term", [F32(0), F32(-0.0)])
 def test_a_sum_that_nothing_is_added_to_rests(term: Any) -> None:
     def more(total: Any, still: Any) -> Any:

@@ -10,10 +10,12 @@ from autofuse.frontend.stablehlo.linearalgebra import is_lapack, lapack_call
 from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.refusals import OUTSIDE, UnsupportedOperation
 from autofuse.frontend.stablehlo.rules import Rule
+from autofuse.frontend.stablehlo.sorting import first_by_comparator
 from autofuse.ir.graph import Value
 
 _PLACEMENT = frozenset(("Sharding", "annotate_device_placement", "LayoutConstraint"))
 """Annotations: on one device the operand as it is."""
+_APPROXIMATE = "ApproxTopK"
 _SEVERAL_DEVICES = frozenset(("SPMDFullToShardShape", "SPMDShardToFullShape"))
 
 
@@ -23,6 +25,8 @@ def _custom_call(operation: Operation, emitter: Emitter) -> Sequence[Value]:
         return operation.operands[:1]
     if target in elementwise.RULES:  # `mhlo.erf`, as artifacts write operations that are not StableHLO's own
         return elementwise.RULES[target](operation, emitter)
+    if target == _APPROXIMATE:
+        return first_by_comparator(operation, emitter)
     computed = lapack_call(target, operation, emitter)
     if computed is not None:
         return computed
@@ -35,7 +39,7 @@ def _custom_call(operation: Operation, emitter: Emitter) -> Sequence[Value]:
 
 def is_known(target: str) -> bool:
     """Whether calls of a target are translated."""
-    return target in _PLACEMENT or target in elementwise.RULES or is_lapack(target)
+    return target in _PLACEMENT or target in elementwise.RULES or target == _APPROXIMATE or is_lapack(target)
 
 
 RULES: Mapping[str, Rule] = {"stablehlo.custom_call": _custom_call}

@@ -1,7 +1,7 @@
 """Rules of transforms and dense linear algebra: calls of NumPy's functions, as parts of a plan.
 
 JAX writes `lapack_spotrf_ffi` and the like on a CPU, with options as the letters of LAPACK; s, d, c and z stand for the
-four dtypes. What is not here (`geev`, `gees`, `sytrd`, ...) is refused by its name.
+four dtypes. What is not here is refused by its name.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from autofuse.ir.graph import Value
 from autofuse.ir.ops.library_calls import Operand, target_name
 
 _LAPACK = "autofuse.ir.ops.lapack"
+_REDUCED = "autofuse.ir.ops.reduced_matrices"
 _TRANSFORMS: Mapping[str, str] = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn"}
-_ROUTINE = re.compile(r"lapack_[sdcz]([a-z]+)_ffi")
+_ROUTINE = re.compile(r"lapack_[sdcz]([a-z0-9]+)_ffi")
 _TRANS: Mapping[str, str] = {"N": "n", "T": "t", "C": "c"}
 
 
@@ -69,15 +70,21 @@ class _Letters:
             )
         return chr(int(code)).upper()
 
+    def flag(self, name: str) -> bool:
+        """An option that is a truth value."""
+        return bool(self._operation.entry("mhlo.backend_config", name))
+
 
 def _nothing(letters: _Letters) -> Mapping[str, Any]:
     del letters
     return {}
 
 
-_ROUTINES: Mapping[str, tuple[str, int, Callable[[_Letters], Mapping[str, Any]]]] = {
-    "potrf": ("potrf", 1, lambda of: {"lower": of["uplo"] == "L"}),
+_Options = Callable[[_Letters], Mapping[str, Any]]
+_ROUTINES: Mapping[str, tuple[str, str, int, _Options]] = {
+    "potrf": (_LAPACK, "potrf", 1, lambda of: {"lower": of["uplo"] == "L"}),
     "trsm": (
+        _LAPACK,
         "trsm",
         2,
         lambda of: {
@@ -87,15 +94,24 @@ _ROUTINES: Mapping[str, tuple[str, int, Callable[[_Letters], Mapping[str, Any]]]
             "unit": of["diag"] == "U",
         },
     ),
-    "getrf": ("getrf", 1, _nothing),
-    "geqrf": ("geqrf", 1, _nothing),
-    **dict.fromkeys(("orgqr", "ungqr"), ("orgqr", 2, _nothing)),
+    "getrf": (_LAPACK, "getrf", 1, _nothing),
+    "geqrf": (_LAPACK, "geqrf", 1, _nothing),
+    **dict.fromkeys(("orgqr", "ungqr"), (_LAPACK, "orgqr", 2, _nothing)),
     **dict.fromkeys(
-        ("syevd", "heevd"), ("syevd", 1, lambda of: {"lower": of["uplo"] == "L", "vectors": of["mode"] == "V"})
+        ("syevd", "heevd"), (_LAPACK, "syevd", 1, lambda of: {"lower": of["uplo"] == "L", "vectors": of["mode"] == "V"})
     ),
-    "gesdd": ("gesdd", 1, lambda of: {"mode": of["mode"]}),
+    **dict.fromkeys(("gesdd", "gesvd"), (_LAPACK, "gesdd", 1, lambda of: {"mode": of["mode"]})),
+    "geev": (_REDUCED, "geev", 1, lambda of: {"left": of["compute_left"] == "V", "right": of["compute_right"] == "V"}),
+    "gees": (_REDUCED, "gees", 1, lambda of: {"vectors": of["mode"] == "V"}),
+    "gehrd": (_REDUCED, "gehrd", 1, _nothing),
+    **dict.fromkeys(("sytrd", "hetrd"), (_REDUCED, "sytrd", 1, lambda of: {"lower": of["uplo"] == "L"})),
+    "geqp3": (_REDUCED, "geqp3", 2, _nothing),
+    "gtsv": (_REDUCED, "gtsv", 4, _nothing),
+    **dict.fromkeys(
+        ("ormqr", "unmqr"), (_REDUCED, "ormqr", 3, lambda of: {n: of.flag(n) for n in ("left", "transpose")})
+    ),
 }
-"""By the routine's name without its dtype: the function, its operands, and its options."""
+"""By the routine's name without its dtype: the module and function, its operands, and its options."""
 
 
 def is_lapack(target: str) -> bool:
@@ -109,8 +125,8 @@ def lapack_call(target: str, operation: Operation, emitter: Emitter) -> Sequence
     found = _ROUTINE.fullmatch(target)
     if found is None or not is_lapack(target):
         return None
-    function, operands, options = _ROUTINES[found[1]]
-    return _called(operation, emitter, _LAPACK, function, operands, **options(_Letters(operation)))
+    module, function, operands, options = _ROUTINES[found[1]]
+    return _called(operation, emitter, module, function, operands, **options(_Letters(operation)))
 
 
 RULES: Mapping[str, Rule] = {

@@ -89,6 +89,10 @@ class Operation:
         found = _WORD.search(str(attribute))
         return str(attribute.value) if hasattr(attribute, "value") else found[1] if found else str(attribute)
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """A list of names of functions."""
+        return tuple(str(found.value) for found in self._attribute(name, ()))
+
     def dimensions(self, name: str, kind: str) -> Any:
         """Dimension numbers, which arrive without a class of their own: read as `kind` of the bindings."""
         return getattr(self._bindings.stablehlo, kind)(self._attribute(name, _MISSING))

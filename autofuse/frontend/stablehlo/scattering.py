@@ -1,14 +1,15 @@
-"""The rule of `scatter`, by the combiner that its body is."""
+"""The rule of `scatter`: by the combiner that its body is, or by reading, combining and writing for any other body."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from autofuse.frontend.stablehlo.bodies import body_of, combiner_of
 from autofuse.frontend.stablehlo.emitter import Emitter
 from autofuse.frontend.stablehlo.operation import Operation
-from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
 from autofuse.frontend.stablehlo.rules import Rule
+from autofuse.frontend.stablehlo.updating import updated
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Value
 
@@ -28,29 +29,31 @@ def _scatter(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     arrays, indices, updates = operation.operands[:count], operation.operands[count], operation.operands[count + 1 :]
     body = body_of(emitter, operation.regions[0], [value.type.dtype for value in (*arrays, *updates)])
     numbers = operation.dimensions("scatter_dimension_numbers", "ScatterDimensionNumbers")
-    attrs = {name: tuple(getattr(numbers, theirs)) for name, theirs in _NAMES.items()}
+    attrs: dict[str, Any] = {name: tuple(getattr(numbers, theirs)) for name, theirs in _NAMES.items()}
+    attrs["index_vector_dim"] = int(numbers.index_vector_dim)
+    combiners = [_combiner(body, number, count, x.type.dtype) for number, x in enumerate(arrays)]
     results: list[Value] = []
-    for number, (x, update) in enumerate(zip(arrays, updates, strict=True)):
-        combiner = _combiner(body, number, count, x.type.dtype)
-        index_vector_dim = int(numbers.index_vector_dim)
-        results.append(
-            emitter.emit("scatter", x, indices, update, **attrs, index_vector_dim=index_vector_dim, combiner=combiner)
-        )
+    for x, update, combiner in zip(arrays, updates, combiners, strict=True):
+        if combiner is None:
+            unique = operation.flag("unique_indices", default=False)
+            return updated(body, arrays, indices, updates, attrs, emitter, unique=unique)
+        added = emitter.emit("negate", update) if combiner == "subtract" else update
+        named = "add" if combiner == "subtract" else combiner
+        results.append(emitter.emit("scatter", x, indices, added, **attrs, combiner=named))
     return results
 
 
-def _combiner(body: Graph, number: int, count: int, dtype: DType) -> str:
-    """How an update meets the element. Raises UnsupportedOperation for a body that the op table has no name for."""
-    if body.outputs[number] is body.inputs[number + count]:
+def _combiner(body: Graph, number: int, count: int, dtype: DType) -> str | None:
+    """How an update meets the element: a combiner of the op table's, or subtract; None for any other body."""
+    element, update = body.inputs[number], body.inputs[number + count]
+    if body.outputs[number] is update:
         return "set"
+    made = body.producers.get(body.outputs[number])
+    if made is not None and made.op == "subtract" and made.inputs == (element, update):
+        return "subtract"
     combiner = combiner_of(body, dtype, number)
     combiner = _OF_BOOL.get(combiner or "", combiner) if dtype.kind == "bool" else combiner
-    if combiner in ("add", "multiply", "minimum", "maximum"):
-        return combiner
-    raise UnsupportedOperation(
-        "has a body that is neither the update alone nor a sum, product, minimum or maximum of both",
-        "gather the elements, combine them, and scatter the results",
-    )
+    return combiner if combiner in ("add", "multiply", "minimum", "maximum") else None
 
 
 RULES: Mapping[str, Rule] = {"stablehlo.scatter": _scatter}

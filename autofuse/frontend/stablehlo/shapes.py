@@ -17,7 +17,9 @@ def _constant(operation: Operation, emitter: Emitter) -> Sequence[Value]:
 
 def _iota(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     type_, dimension = operation.type, operation.integer("iota_dimension")
-    return (emitter.emit("iota", shape=type_.shape, dtype=type_.dtype, iota_dimension=dimension),)
+    part = type_.dtype.part if type_.dtype.is_complex else type_.dtype
+    numbers = emitter.emit("iota", shape=type_.shape, dtype=part, iota_dimension=dimension)
+    return (emitter.converted(numbers, type_.dtype),)
 
 
 def _broadcast_in_dim(operation: Operation, emitter: Emitter) -> Sequence[Value]:

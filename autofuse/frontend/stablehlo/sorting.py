@@ -5,45 +5,22 @@ Complex numbers are sorted as their parts.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from autofuse.frontend.stablehlo.bodies import answered, body_of, computed
+from autofuse.frontend.stablehlo.bodies import body_of
+from autofuse.frontend.stablehlo.comparators import PLAIN, Key, keys_of
 from autofuse.frontend.stablehlo.emitter import Emitter
 from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.ordering import Order, ascending_key
 from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
 from autofuse.frontend.stablehlo.rules import Rule
 from autofuse.ir import dtypes
-from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.substitution import replaced, substituted_node
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass
 
-Array = NDArray[Any]
-_ORDERS = tuple(
-    Order(descending, nan, zeros_apart)
-    for nan in ("greatest", "least", "total")
-    for descending in (False, True)
-    for zeros_apart in (False, True)
-)
-_PLAIN: Mapping[Order, bool] = {Order(False, "greatest", False): False, Order(True, "least", False): True}
+_PLAIN: Mapping[Order, bool] = {order: order.descending for order in PLAIN}
 """Orders that the op table's sort has: whether it descends."""
-_OF_INTEGERS = (Order(False, "greatest", False), Order(True, "greatest", False))
-_MOST_KEYS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """One operand that decides the order."""
-
-    operand: int
-    order: Order
 
 
 def _sort(operation: Operation, emitter: Emitter) -> Sequence[Value]:
@@ -51,7 +28,7 @@ def _sort(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     axis = operation.integer("dimension", arrays[0].type.rank - 1)
     kinds = [value.type.dtype for value in arrays for _ in range(2)]
     held = [part for value in arrays for part in _parts(value, emitter)]
-    keys = _keys_of(_of_parts(body_of(emitter, operation.regions[0], kinds)), len(held))
+    keys = keys_of(_of_parts(body_of(emitter, operation.regions[0], kinds)), len(held))
     stable = operation.flag("is_stable", default=False) or len(keys) > 1
     for key in reversed(keys):
         held = _sorted_by(key, held, axis % max(arrays[0].type.rank, 1), stable, emitter)
@@ -88,7 +65,7 @@ def _of_parts(body: Graph) -> Graph:
     return Graph(body.name, tuple(inputs), nodes, replaced(body.outputs, to), body.captures)
 
 
-def _sorted_by(key: _Key, held: Sequence[Value], axis: int, stable: bool, emitter: Emitter) -> list[Value]:
+def _sorted_by(key: Key, held: Sequence[Value], axis: int, stable: bool, emitter: Emitter) -> list[Value]:
     by, others = held[key.operand], [n for n in range(len(held)) if n != key.operand]
     plain = _PLAIN.get(key.order) if by.type.dtype.is_float else key.order.descending
     if plain is None:
@@ -101,73 +78,34 @@ def _sorted_by(key: _Key, held: Sequence[Value], axis: int, stable: bool, emitte
     return [placed[n] for n in range(len(held))]
 
 
-def _keys_of(body: Graph, count: int) -> Sequence[_Key]:
-    """What a comparator orders by. Raises UnsupportedOperation for one that is no such order."""
-    used = _operands_read(body, count)
-    asked = answered(body) if 0 < len(used) <= _MOST_KEYS else None
-    if asked is not None:
-        columns, (less,) = asked
-        kinds = {number: body.inputs[2 * number].type.dtype for number in used}
-        ranks = _Ranks(columns)
-        numbers = np.all([column == column for column in columns], axis=0)
-        for orders, matters in ((_ORDERS, np.ones_like(numbers)), (tuple(_PLAIN), numbers)):
-            # a comparator of floats as numbers leaves the place of NaN open: it may be last
-            for keys in _possible(used, kinds, orders):
-                if np.array_equal(ranks.less(keys)[matters], less[matters]):
-                    return keys
-    raise UnsupportedOperation(
-        "has a comparator that is no ascending or descending order of its operands",
-        f"compare elements of one to {_MOST_KEYS} operands by LT or GT, and ties by the next operand",
-    )
-
-
-def _possible(used: Sequence[int], kinds: Mapping[int, DType], orders: Sequence[Order]) -> Iterator[Sequence[_Key]]:
-    """All ways to order by some operands."""
-    for order in itertools.permutations(used):
-        for chosen in itertools.product(*(orders if kinds[n].is_float else _OF_INTEGERS for n in order)):
-            yield [_Key(n, found) for n, found in zip(order, chosen, strict=True)]
-
-
-class _Ranks:
-    """The arguments of a comparator, as integers that ascend in an order."""
-
-    def __init__(self, columns: Sequence[Array]) -> None:
-        self._columns = columns
-        self._found: dict[tuple[int, Order], Array] = {}
-
-    def less(self, keys: Sequence[_Key]) -> Array:
-        """Where the first argument comes before the second."""
-        less, equal = np.zeros(self._columns[0].shape, np.bool_), np.ones(self._columns[0].shape, np.bool_)
-        for key in keys:
-            first, second = (self._ranked(2 * key.operand + side, key.order) for side in (0, 1))
-            less |= equal & (first < second)
-            equal &= first == second
-        return less
-
-    def _ranked(self, number: int, order: Order) -> Array:
-        if (number, order) not in self._found:
-            column = self._columns[number]
-            self._found[number, order] = computed(lambda emitter, x: ascending_key(x, order, emitter), column)
-        return self._found[number, order]
-
-
-def _operands_read(body: Graph, count: int) -> list[int]:
-    needed = set(body.outputs)
-    for node in reversed(body.nodes):
-        if any(value in needed for value in node.outputs):
-            needed |= {*node.inputs}
-    return [n for n in range(count) if needed & {body.inputs[2 * n], body.inputs[2 * n + 1]}]
-
-
 def _top_k(operation: Operation, emitter: Emitter) -> Sequence[Value]:
     """The greatest elements along the last dimension, NaN before all, the first of equals first; and where they are."""
     (x,) = operation.operands
     axis = x.type.rank - 1
     places = emitter.emit("iota", shape=x.type.shape, dtype=dtypes.I32, iota_dimension=axis)
-    held = _sorted_by(_Key(0, Order(True, "greatest", False)), [x, places], axis, True, emitter)
+    held = _sorted_by(Key(0, Order(True, "greatest", False)), [x, places], axis, True, emitter)
     limits = (*x.type.shape[:-1], operation.integer("k"))
-    starts, steps = (0,) * x.type.rank, (1,) * x.type.rank
-    return [emitter.emit("slice", value, start_indices=starts, limit_indices=limits, strides=steps) for value in held]
+    return [_first(value, limits, emitter) for value in held]
+
+
+def first_by_comparator(operation: Operation, emitter: Emitter) -> Sequence[Value]:
+    """What calls of `ApproxTopK` give: the first elements by a comparator; exact, whatever recall is asked for."""
+    arrays = operation.operands[: len(operation.operands) // 2]
+    axis = operation.entry("mhlo.backend_config", "reduction_dim")
+    comparators = operation.names("called_computations")
+    if axis is None or len(comparators) != 1:
+        raise UnsupportedOperation("has no reduction_dim, or not one comparator", "write it as a stablehlo.sort")
+    apart, inputs = emitter.apart("comparator", [TensorType((), x.type.dtype) for x in arrays for _ in range(2)])
+    body = apart.builder.finish(apart.function(comparators[0], inputs))
+    held = list(arrays)
+    for key in reversed(keys_of(body, len(arrays))):
+        held = _sorted_by(key, held, int(axis), True, emitter)
+    return [_first(value, type_.shape, emitter) for value, type_ in zip(held, operation.types, strict=True)]
+
+
+def _first(value: Value, limits: tuple[int, ...], emitter: Emitter) -> Value:
+    starts, steps = (0,) * value.type.rank, (1,) * value.type.rank
+    return emitter.emit("slice", value, start_indices=starts, limit_indices=limits, strides=steps)
 
 
 RULES: Mapping[str, Rule] = {"chlo.top_k": _top_k, "stablehlo.sort": _sort}

@@ -204,7 +204,15 @@ OWN: Mapping[str, str] = {
         orgqr a:array factors:array
         potrf a:array lower:flag
         syevd a:array lower:flag vectors:flag
-        trsm a:array b:array left:flag lower:flag trans:n|t|c unit:flag"""
+        trsm a:array b:array left:flag lower:flag trans:n|t|c unit:flag""",
+    "autofuse.ir.ops.reduced_matrices": """
+        gees a:array vectors:flag
+        geev a:array left:flag right:flag
+        gehrd a:array
+        geqp3 a:array pivots:array
+        gtsv lower:array diagonal:array upper:array b:array
+        ormqr a:array factors:array c:array left:flag transpose:flag
+        sytrd a:array lower:flag""",
 }
 """What modules of StableHLO ask for, and NumPy gives in another form."""
 

@@ -224,6 +224,68 @@ def test_a_comparator_of_two_keys_one_of_which_descends():
         np.testing.assert_array_equal(found, array[order])
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (3, 0, 4, 1, 2)])
+def test_a_comparator_of_many_keys(order):
+    """Each key is tried beside all answers that the rest could give."""
+    lines = [less(order[-1], "GT", result="%t4")]
+    for n, key in reversed([*enumerate(order[:-1])]):
+        lines += [
+            less(key, "LT", result=f"%l{n}"),
+            less(key, "EQ", result=f"%e{n}"),
+            f"%m{n} = stablehlo.and %e{n}, %t{n + 1} : tensor<i1>",
+            f"%t{n} = stablehlo.or %l{n}, %m{n} : tensor<i1>",
+        ]
+    body = "\n".join(lines).replace("%t0", "%r")
+    arrays = [np.round(RNG.standard_normal(9)).astype(np.float32) for _ in range(5)]
+    operands = ", ".join(f"%{name}" for name in "abcde")
+    arguments = ", ".join(f"%{side}{n}: {S}" for n in range(5) for side in "xy")
+    types = "(" + ", ".join(["tensor<9xf32>"] * 5) + ")"
+    text = f"""
+    %0:5 = "stablehlo.sort"({operands}) <{{dimension = 0 : i64, is_stable = true}}> ({{
+      ^bb0({arguments}):
+      {body}
+      stablehlo.return %r : tensor<i1>
+    }}) : {types} -> {types}
+    return {", ".join(f"%0#{n}" for n in range(5))} : {types[1:-1]}"""
+    fn, _ = built(text, arrays, types)
+    keys = [arrays[n] if n != order[-1] else -arrays[n] for n in order]
+    by = np.lexsort(keys[::-1])
+    for found, array in zip(fn(*arrays), arrays, strict=True):
+        np.testing.assert_array_equal(found, array[by])
+
+
+def test_a_comparator_whose_keys_are_confused_is_refused():
+    body = f"""
+      {less(0, "LT", result="%l")}
+      {less(0, "LE", result="%e")}
+      {less(1, "LT", result="%g")}
+      %t = stablehlo.and %e, %g : tensor<i1>
+      %r = stablehlo.xor %l, %t : tensor<i1>"""
+    with pytest.raises(af.AutofuseError, match=r"no ascending or descending"):
+        built(comparator(body, 2), [NUMBERS, NUMBERS], "(tensor<9xf32>, tensor<9xf32>)")
+
+
+def test_the_first_by_a_comparator_are_exact():
+    text = """module {
+      func.func private @greater(%x: tensor<f32>, %y: tensor<f32>, %i: tensor<i32>, %j: tensor<i32>) -> tensor<i1> {
+        %0 = stablehlo.compare GT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        return %0 : tensor<i1>
+      }
+      func.func @main(%a: tensor<5x7xf32>) -> (tensor<5x2xf32>, tensor<5x2xi32>) {
+        %i = stablehlo.iota dim = 1 : tensor<5x7xi32>
+        %l = stablehlo.constant dense<0xFF800000> : tensor<f32>
+        %n = stablehlo.constant dense<-1> : tensor<i32>
+        %0:2 = stablehlo.custom_call @ApproxTopK(%a, %i, %l, %n) {called_computations = [@greater],
+          mhlo.backend_config = {reduction_dim = 1 : i64, top_k = 2 : i64, recall_target = 0.5 : f32}}
+          : (tensor<5x7xf32>, tensor<5x7xi32>, tensor<f32>, tensor<i32>) -> (tensor<5x2xf32>, tensor<5x2xi32>)
+        return %0#0, %0#1 : tensor<5x2xf32>, tensor<5x2xi32>
+      } }"""
+    values, places = af.from_stablehlo(text)(X)
+    order = np.argsort(-X, axis=1, stable=True)[:, :2]
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(X, order, 1))
+
+
 def test_a_comparator_that_is_no_order_is_refused():
     with pytest.raises(af.AutofuseError, match=r"stablehlo\.sort has a comparator that is no ascending or descending"):
         built(comparator(less(0, "NE")), [NUMBERS], "tensor<9xf32>")
@@ -300,12 +362,70 @@ def test_scatter_by_its_body(kind):
     }}) : (tensor<5x7xf32>, tensor<3x1xi32>, tensor<3x7xf32>) -> tensor<5x7xf32>
     return %0 : tensor<5x7xf32>"""
     indices, updates = np.array([[1], [9], [4]], np.int32), RNG.standard_normal((3, 7)).astype(np.float32)
-    if kind == "subtract":
-        with pytest.raises(af.AutofuseError, match=r"stablehlo\.scatter has a body that is neither"):
-            built(body, [X, indices, updates], "tensor<5x7xf32>")
-        return
     fn, text = built(body, [X, indices, updates], "tensor<5x7xf32>")
+    assert "while" not in ops_of(fn)
     np.testing.assert_array_equal(fn(X, indices, updates), reference(text, [X, indices, updates])[0])
+
+
+HALVED = f"""
+      %h = stablehlo.constant dense<0.5> : {S}
+      %p = stablehlo.multiply %x, %h : {S}
+      %r = stablehlo.subtract %y, %p : {S}"""
+PLACES = {
+    "rows": ("[1]", "[0]", "[]", "[]", "[0]", (3, 1), (3, 7), [[1], [9], [1]]),
+    "elements": ("[]", "[0, 1]", "[]", "[]", "[1, 0]", (4, 2), (4,), [[1, 2], [6, 4], [1, 2], [-1, 3]]),
+    "windows": ("[1, 2]", "[]", "[]", "[]", "[0, 1]", (3, 2), (3, 2, 3), [[3, 5], [-1, 0], [3, 4]]),
+    "one window": ("[0, 1]", "[]", "[]", "[]", "[0]", (1,), (2, 7), [4]),
+    "batches": ("[]", "[1]", "[0]", "[0]", "[1]", (5, 2, 1), (5, 2), [[[n], [n]] for n in (0, 3, 7, -2, 6)]),
+}
+
+
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("case", PLACES)
+def test_scatter_of_any_body(case, unique):
+    """What is met twice is met in order; what lies outside is left out."""
+    window, inserted, batching, own, axes, where, shape, numbers = PLACES[case]
+    indices, updates = np.array(numbers, np.int32), RNG.standard_normal(shape).astype(np.float32)
+    if unique:
+        kept = np.s_[:, :1] if case == "batches" else np.s_[:2]
+        indices, updates = (indices, updates) if case == "one window" else (indices[kept], updates[kept])
+    types = [
+        f"tensor<{'x'.join(map(str, array.shape))}x{kind}>" for array, kind in ((indices, "i32"), (updates, "f32"))
+    ]
+    body = f"""
+    %0 = "stablehlo.scatter"(%a, %b, %c) <{{scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = {window}, inserted_window_dims = {inserted}, input_batching_dims = {batching},
+      scatter_indices_batching_dims = {own}, scatter_dims_to_operand_dims = {axes},
+      index_vector_dim = {len(where) - 1}>, unique_indices = {str(unique).lower()}}}> ({{
+      ^bb0(%x: {S}, %y: {S}):
+      {HALVED}
+      stablehlo.return %r : {S}
+    }}) : (tensor<5x7xf32>, {", ".join(types)}) -> tensor<5x7xf32>
+    return %0 : tensor<5x7xf32>"""
+    fn, text = built(body, [X, indices, updates], "tensor<5x7xf32>")
+    assert ("while" in ops_of(fn)) == (not unique and len(updates) > 1 and case != "one window")
+    np.testing.assert_array_equal(fn(X, indices, updates), reference(text, [X, indices, updates])[0])
+
+
+def test_scatter_of_several_arrays_that_meet():
+    body = f"""
+    %0:2 = "stablehlo.scatter"(%a, %a, %b, %c, %c) <{{scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+      index_vector_dim = 1>}}> ({{
+      ^bb0(%x: {S}, %p: {S}, %y: {S}, %q: {S}):
+      %r = stablehlo.multiply %x, %q : {S}
+      %s = stablehlo.add %p, %x : {S}
+      stablehlo.return %r, %s : {S}, {S}
+    }}) : (tensor<5x7xf32>, tensor<5x7xf32>, tensor<3x1xi32>, tensor<3x7xf32>, tensor<3x7xf32>)
+      -> (tensor<5x7xf32>, tensor<5x7xf32>)
+    return %0#0, %0#1 : tensor<5x7xf32>, tensor<5x7xf32>"""
+    indices, updates = np.array([[1], [3], [1]], np.int32), RNG.standard_normal((3, 7)).astype(np.float32)
+    fn, _ = built(body, [X, indices, updates], "(tensor<5x7xf32>, tensor<5x7xf32>)")
+    x, p = X.copy(), X.copy()
+    for (row,), update in zip(indices, updates, strict=True):
+        x[row], p[row] = x[row] * update, p[row] + x[row]
+    for found, expected in zip(fn(X, indices, updates), (x, p), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_a_map_is_its_body_everywhere():

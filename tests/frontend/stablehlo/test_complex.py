@@ -176,7 +176,7 @@ def test_calls_are_named_and_may_be_refused():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("lapack_sgeev_ffi", "calls @lapack_sgeev_ffi, which autofuse does not have"),
+        ("lapack_sggev_ffi", "calls @lapack_sggev_ffi, which autofuse does not have"),
         ("lapack_spotrf_ffi", "has no option uplo in its mhlo.backend_config"),
     ],
 )
