@@ -31,7 +31,7 @@ PAPER = (
     ("the best of all", "10.56", None),
     ("PyTorch, eager", "0.13", ("same", "torch, eager")),
     ("TorchScript; here torch.compile, a step a call", "1.97", ("same", "torch, compiled steps")),
-    ("by hand: CUDA; here C++ with vectors", "about 28", ("same", "C++, vectors")),
+    ("by hand: CUDA; here C++ with packed vectors", "about 28", ("same", "C++, packed")),
     ("autofuse as one writes it", "", ("same", "autofuse")),
     ("autofuse, numbers drawn before (less work)", "", ("less", "autofuse")),
 )

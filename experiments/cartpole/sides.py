@@ -167,6 +167,7 @@ SIDES: dict[str, dict[str, Side]] = {
     | {
         "C++": Side("by hand", partial(native_call, "simple")),
         "C++, vectors": Side("by hand", partial(native_call, "vectors")),
+        "C++, packed": Side("by hand", partial(native_call, "vectors_packed")),
     },
     "less": _sides(naive_given, unstacked_given, False)
     | {"C++, vectors": Side("by hand", partial(native_call, "vectors_given"))},

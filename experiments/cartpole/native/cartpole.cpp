@@ -1,6 +1,9 @@
-// CartPole by hand, with the random bits of threefry2x32 as jax.random has them. Two schemes: one environment after the
-// other, and vectors of environments whose new states are drawn where any lane of a vector is done. The chain of keys is
-// the same for all environments: it is computed first, into a table. Vectors also with numbers that are given.
+// CartPole by hand, with the random bits of threefry2x32 as jax.random has them. Three schemes: one environment after the
+// other; vectors of environments whose new states are drawn where any lane of a vector is done; and blocks of vectors,
+// of which those that are done are collected. The chain of keys is the same for all environments: it is computed first,
+// into a table. Vectors also with numbers that are given.
+#include <omp.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -138,6 +141,23 @@ struct Given {
   }
 };
 
+// A step of a vector of environments, and which of them are done.
+inline vi moved(vi right, vf part[4], vf& sum) {
+  const vf low = vf{} - kForce, high = vf{} + kForce, one = vf{} + 1.0f;
+  const vf force = right ? high : low;
+  const vf s = sine(part[2]), c = cosine(part[2]);
+  const vf thrust = (force + kPole * kHalf * part[3] * part[3] * s) / kTotal;
+  const vf turn = (kGravity * s - c * thrust) / (kHalf * (4.0f / 3.0f - kPole * c * c / kTotal));
+  const vf push = thrust - kPole * kHalf * turn * c / kTotal;
+  part[0] += kTau * part[1];
+  part[1] += kTau * push;
+  part[2] += kTau * part[3];
+  part[3] += kTau * turn;
+  const vi done = (part[0] > kFar) | (part[0] < -kFar) | (part[2] > kTilted) | (part[2] < -kTilted);
+  sum += done ? vf{} : one;
+  return done;
+}
+
 template <class Numbers>
 void simulate(const Numbers& numbers, float* state, float* reward, int64_t count, int64_t steps) {
 #pragma omp parallel for schedule(static)
@@ -150,26 +170,71 @@ void simulate(const Numbers& numbers, float* state, float* reward, int64_t count
       for (int k = 0; k < 4; ++k) part[k][i] = state[4 * n + k];
     }
     for (int64_t t = 0; t < steps; ++t) {
-      const vf low = vf{} - kForce, high = vf{} + kForce;
-      const vf force = numbers.right(t, lane) ? high : low;
-      const vf s = sine(part[2]), c = cosine(part[2]);
-      const vf thrust = (force + kPole * kHalf * part[3] * part[3] * s) / kTotal;
-      const vf turn = (kGravity * s - c * thrust) / (kHalf * (4.0f / 3.0f - kPole * c * c / kTotal));
-      const vf push = thrust - kPole * kHalf * turn * c / kTotal;
-      part[0] += kTau * part[1];
-      part[1] += kTau * push;
-      part[2] += kTau * part[3];
-      part[3] += kTau * turn;
-      const vi done = (part[0] > kFar) | (part[0] < -kFar) | (part[2] > kTilted) | (part[2] < -kTilted);
+      const vi done = moved(numbers.right(t, lane), part, sum);
       if (any(done)) {
         for (uint32_t i = 0; i < 4; ++i) part[i] = done ? numbers.fresh(t, lane, i) : part[i];
       }
-      const vf one = vf{} + 1.0f;
-      sum += done ? vf{} : one;
     }
     for (int i = 0; i < LANES && first + i < count; ++i) {
       for (int k = 0; k < 4; ++k) state[4 * (first + i) + k] = part[k][i];
       reward[first + i] = sum[i];
+    }
+  }
+}
+
+// The same for blocks of vectors whose state the first cache holds: environments that are done are collected over a
+// block, and their new states drawn for a vector of them at a time.
+template <class Numbers>
+void simulate_packed(const Numbers& numbers, float* state, float* reward, int64_t count, int64_t steps) {
+  constexpr int kMost = 32;
+  const int64_t vectors = (count + LANES - 1) / LANES, threads = omp_get_max_threads();
+  const int64_t wanted = (vectors + threads - 1) / threads, block = wanted < kMost ? wanted : kMost;
+#pragma omp parallel for schedule(static)
+  for (int64_t begin = 0; begin < vectors; begin += block) {
+    const int64_t size = begin + block < vectors ? block : vectors - begin;
+    vf part[kMost][4], sum[kMost];
+    vu lane[kMost];
+    uint32_t places[kMost * LANES];
+    for (int64_t v = 0; v < size; ++v) {
+      sum[v] = vf{};
+      for (int i = 0; i < LANES; ++i) {
+        const int64_t own = (begin + v) * LANES + i, n = own < count ? own : count - 1;
+        lane[v][i] = static_cast<uint32_t>(n);
+        for (int k = 0; k < 4; ++k) part[v][k][i] = state[4 * n + k];
+      }
+    }
+    for (int64_t t = 0; t < steps; ++t) {
+      int64_t found = 0;
+      for (int64_t v = 0; v < size; ++v) {
+        const vi done = moved(numbers.right(t, lane[v]), part[v], sum[v]);
+        if (!any(done)) continue;
+        for (int i = 0; i < LANES; ++i) {
+          places[found] = static_cast<uint32_t>(v * LANES + i);
+          found += done[i] & 1;
+        }
+      }
+      for (int64_t first = 0; first < found; first += LANES) {
+        const int here = static_cast<int>(found - first < LANES ? found - first : LANES);
+        vu chosen;
+        for (int i = 0; i < LANES; ++i) {
+          const uint32_t place = places[i < here ? first + i : first];
+          chosen[i] = lane[place / LANES][place % LANES];
+        }
+        for (uint32_t k = 0; k < 4; ++k) {
+          const vf fresh = numbers.fresh(t, chosen, k);
+          for (int i = 0; i < here; ++i) {
+            const uint32_t place = places[first + i];
+            part[place / LANES][k][place % LANES] = fresh[i];
+          }
+        }
+      }
+    }
+    for (int64_t v = 0; v < size; ++v) {
+      for (int i = 0; i < LANES && (begin + v) * LANES + i < count; ++i) {
+        const int64_t n = (begin + v) * LANES + i;
+        for (int k = 0; k < 4; ++k) state[4 * n + k] = part[v][k][i];
+        reward[n] = sum[v][i];
+      }
     }
   }
 }
@@ -211,6 +276,10 @@ extern "C" void simple(const uint32_t* key, float* state, float* reward, int64_t
 
 extern "C" void vectors(const uint32_t* key, float* state, float* reward, int64_t count, int64_t steps) {
   simulate(Drawn{chain(key, steps)}, state, reward, count, steps);
+}
+
+extern "C" void vectors_packed(const uint32_t* key, float* state, float* reward, int64_t count, int64_t steps) {
+  simulate_packed(Drawn{chain(key, steps)}, state, reward, count, steps);
 }
 
 extern "C" void vectors_given(const uint8_t* right, const float* fresh, float* state, float* reward, int64_t count,
