@@ -9,7 +9,7 @@ What one segment makes and a later one reads is kept for the block, unless it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, field
@@ -19,7 +19,6 @@ from autofuse.lower.tile import (
     ArgReduce,
     Carry,
     Effect,
-    Leave,
     Load,
     Next,
     Phase,
@@ -75,14 +74,18 @@ class Line:
 
 
 def cut_at_sides(
-    items: Sequence[Item], varies: Callable[[Scalar], bool], is_cheap: Callable[[Load], bool] = lambda _: True
+    items: Sequence[Item],
+    varies: Callable[[Scalar], bool],
+    is_cheap: Callable[[Load], bool] = lambda _: True,
+    wanted: Collection[Scalar] = (),
 ) -> Line:
     """Cut a line that `with_rare_sides` ordered.
 
     `varies`: whether elements differ in a scalar. `is_cheap`: whether to load again costs no more than to keep what was
-    loaded. All that is stored, reduced or handed on is so in the last segment: before, everything was read.
+    loaded. `wanted`: scalars that are read behind the last segment. All that is stored, reduced or handed on is so in
+    the last segment: before, everything was read.
     """
-    return _Cutter(items, varies, is_cheap).line()
+    return _Cutter(items, varies, is_cheap).line(wanted)
 
 
 @dataclass(slots=True)
@@ -121,7 +124,7 @@ class _Cutter:
         """In which segment a scalar is made."""
         self._drafts = [_Draft() for _ in range(len(self._sides) + 1)]
 
-    def line(self) -> Line:
+    def line(self, wanted: Collection[Scalar]) -> Line:
         for at, side in enumerate(self._sides):
             self._put(at, (side.condition, *self._needs_of_side(at)))
         last = len(self._sides)
@@ -131,7 +134,7 @@ class _Cutter:
                 if not isinstance(statement, Effect):
                     self._segment[statement.result] = last
         for at in range(last + 1):
-            self._link(at)
+            self._link(at, (self._sides[at].condition,) if at < last else wanted)
         packed = [self._packed(at) for at in range(last)]
         return Line(self._shared, tuple(map(self._finished, range(last + 1), [*packed, None])))
 
@@ -162,11 +165,10 @@ class _Cutter:
         needed = (number for s in self._sides[at].inside for number in operands(s) if number not in inside)
         return [number for number in dict.fromkeys(needed) if number != self._sides[at].condition]
 
-    def _link(self, at: int) -> None:
-        """Find what a segment reads of earlier ones, and what of that it computes again."""
+    def _link(self, at: int, wanted: Iterable[Scalar]) -> None:
+        """Find what a segment reads of earlier ones, and what of that it computes again. `wanted`: read behind it."""
         draft, before = self._drafts[at], self._sides[:at]
-        waiting = [number for s in draft.statements.values() for number in operands(s)]
-        waiting += [side.condition for side in self._sides[at : at + 1]]
+        waiting = [*wanted, *(number for s in draft.statements.values() for number in operands(s))]
         while waiting:
             number = waiting.pop()
             if number in self._side_of:
@@ -258,7 +260,8 @@ def packed_sides(stage: Stage, lane: Symbol, *, in_grid: bool) -> list[RareSide]
 
 def walks_in_blocks(stage: Stage) -> bool:
     """Whether an iteration of it can be done for a whole block of grid points before the next one."""
-    return not stage.in_order and not any(isinstance(s, Leave | Repeat) for s in stage.body)
+    must_leave = stage.leave is not None and stage.leave.required
+    return not (stage.in_order or must_leave or any(isinstance(s, Repeat) for s in stage.body))
 
 
 def packed_sides_of(phase: Phase, stage: Stage) -> list[RareSide]:

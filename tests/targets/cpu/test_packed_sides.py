@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autofuse as af
 from autofuse.errors import LegalityError
 from autofuse.lower.decisions import KernelShape
 from autofuse.lower.schedule import SIDES
@@ -119,10 +120,33 @@ def test_it_is_tried_where_there_are_such_sides():
     assert "packed" not in choices_of(elements, x, x, decisions=CUDA_DECISIONS)[SIDES]
 
 
-def test_loops_that_end_by_data_are_not_walked_in_blocks():
-    program, _ = lowered(*PROGRAMS["escape"])
+def resting(x, k):
+    """Elements that leave a circle stay; those that are close to its edge are moved at a cost."""
+
+    def step(carry, _):
+        z, n = carry
+        moves = z * z < F32(4)
+        costly = np.exp(np.sin(z)) * np.tanh(z) * np.cos(z) + np.sin(z * F32(2))
+        new = np.where(z > F32(1), costly, z * z + k)
+        return (np.where(moves, new, z), n + moves), None
+
+    return af.scan(step, (x, np.zeros(x.shape, np.int32)), None, length=20)[0]
+
+
+def test_blocks_end_early_when_all_of_them_rest():
+    rng = np.random.default_rng(0)
+    x, k = (rng.standard_normal(203).astype(F32) * F32(2) for _ in range(2))
+    same(resting, (x, k), PACKED, CACHED, {**PACKED, "early_end": False})
+    machine = default_engine().machine
+    program, _ = lowered(resting, (x, k), **PACKED)
+    assert "left" in generated(program, machine).ir
+    unasked, _ = lowered(resting, (x, k))
+    assert "%chosen" not in generated(unasked, machine).ir
+
+
+def test_loops_that_data_end_are_not_walked_in_blocks():
+    program, _ = lowered(*PROGRAMS["converged"])
     shape = KernelShape.of(program)
-    assert shape.settles
     assert not shape.packs
     assert not shape.carries
 

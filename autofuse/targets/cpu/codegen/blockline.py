@@ -17,6 +17,7 @@ from autofuse.lower.rewrite import sources
 from autofuse.lower.sidesegments import Line, PackedSide, Segment, cut_at_sides
 from autofuse.lower.tile import Load, Statement
 from autofuse.targets.cpu.codegen.body import Accumulators, Body, varying_in
+from autofuse.targets.cpu.codegen.conditions import emit_all
 from autofuse.targets.cpu.codegen.packedlanes import Chosen, Kept
 from autofuse.targets.cpu.codegen.values import Group, Index, Value, counted_loop
 from autofuse.targets.cpu.llvmtext import FunctionText
@@ -77,6 +78,7 @@ class Room:
     fn: FunctionText
     _kept: dict[tuple[object, ...], Kept] = field(default_factory=dict[tuple[object, ...], Kept])
     _chosen: dict[tuple[object, ...], Chosen] = field(default_factory=dict[tuple[object, ...], Chosen])
+    _flags: dict[object, str] = field(default_factory=dict[object, str])
 
     def kept(self, key: object, dtype: DType, lanes: int, vectors: int) -> Kept:
         """Room for a value of all elements."""
@@ -84,6 +86,12 @@ class Room:
         if name not in self._kept:
             self._kept[name] = Kept.made(self.fn, dtype, lanes, lanes * vectors)
         return self._kept[name]
+
+    def flag(self, key: object) -> str:
+        """The address of a truth of all elements."""
+        if key not in self._flags:
+            self._flags[key] = self.fn.alloca("i1")
+        return self._flags[key]
 
     def chosen(self, key: object, lanes: int, vectors: int) -> Chosen:
         """Room for the elements that take a side."""
@@ -107,19 +115,24 @@ class BlockLine:
     """What the vector at a place of the block hands on; may add values to its group."""
     room: Room
 
-    def write(self, statements: Sequence[Statement]) -> None:
-        """Append the code of one iteration of the block."""
-        around = self.around.nested({})
+    def write(self, statements: Sequence[Statement], settled: int | None = None) -> str:
+        """Append the code of one iteration of the block.
+
+        `settled`: a scalar of it. Returns an i1 operand: whether that holds for all elements of the block.
+        """
+        around, wanted = self.around.nested({}), frozenset(() if settled is None else (settled,))
         sample = self.spread(around, Vector(_index(self.block.first), Index("", 0)))
         flight = self.flight(sample, Index("", 0))
-        needed = self.body.needed(statements, [sample])
+        needed = self.body.needed(statements, [sample], wanted)
         varies = varying_in(needed, sample, flight)
-        items = with_rare_sides(needed, varies) if self.block.packs else needed
-        line = cut_at_sides(items, varies, partial(_is_contiguous, lane=self.block.lane, varies=varies))
+        items = with_rare_sides(needed, varies, wanted) if self.block.packs else needed
+        line = cut_at_sides(items, varies, partial(_is_contiguous, lane=self.block.lane, varies=varies), wanted)
         for statement in line.shared:
             self.body.statement(statement, sample, flight)
         around.values.update({number: value for number, value in sample.values.items() if not varies(number)})
-        _Walk(self, line, around).write()
+        walk = _Walk(self, line, around, wanted)
+        walk.write()
+        return "true" if settled is None else walk.all_hold(settled)
 
 
 @dataclass(slots=True)
@@ -129,6 +142,7 @@ class _Walk:
     owner: BlockLine
     line: Line
     around: Group
+    wanted: frozenset[int]
     kept: dict[int, Kept] = field(default_factory=dict[int, Kept])
     chosen: list[Chosen] = field(default_factory=list[Chosen])
 
@@ -139,6 +153,8 @@ class _Walk:
     def write(self) -> None:
         """Append all of it."""
         block = self.owner.block
+        for number in self._asked():
+            self._fn.line(f"store i1 true, ptr {self.owner.room.flag(number)}")
         for segment in self.line.segments:
             if segment.packed is not None:
                 side = segment.packed.side
@@ -147,6 +163,16 @@ class _Walk:
             self._vectors(segment)
             if segment.packed is not None:
                 self._packed(segment.packed)
+
+    def all_hold(self, number: int) -> str:
+        """Whether a wanted scalar holds for all elements: an i1 operand."""
+        if number in self.around.values:
+            return self.around.values[number].name
+        return self._fn.emit(f"load i1, ptr {self.owner.room.flag(number)}")
+
+    def _asked(self) -> list[int]:
+        """The wanted scalars in which elements differ."""
+        return [number for number in self.wanted if number not in self.around.values]
 
     def _vectors(self, segment: Segment) -> None:
         """A segment for all vectors: some side by side, then one by one, the last one masked."""
@@ -176,10 +202,14 @@ class _Walk:
         flights = [self.owner.flight(group, vector.place) for group, vector in zip(groups, vectors, strict=True)]
         items: Sequence[Item] = segment.statements
         if not self.owner.block.packs:
-            items = body.items(segment.statements, groups[0], flights[0])
+            items = body.items(segment.statements, groups[0], flights[0], self.wanted)
         body.interleave(segment.statements, items, groups, flights)
         for group, vector in zip(groups, vectors, strict=True):
             self._keep(segment, group, vector)
+        for number in self._asked() if segment.packed is None else ():
+            flag, every = self.owner.room.flag(number), emit_all(self._fn, number, groups)
+            seen = self._fn.emit(f"load i1, ptr {flag}")
+            self._fn.line(f"store i1 {self._fn.emit(f'and i1 {seen}, {every}')}, ptr {flag}")
 
     def _read(self, segment: Segment, group: Group, vector: Vector) -> None:
         place = vector.place

@@ -129,6 +129,8 @@ def _packed_sides(phase: Phase, stages: Sequence[Stage], widths: Widths) -> list
         return [side for stage in stages for side in packed_sides_of(phase, stage)]
     if widths.sides != "auto":
         return []
+    if any(stage.leave is not None for stage in stages):
+        return []  # few vectors rest sooner than a block
     sides = [side for stage in stages if stage.carries for side in packed_sides_of(phase, stage)]
     return sides if sum(side.work for side in sides) >= _WORTH_PACKING else []
 

@@ -154,7 +154,10 @@ class _StripStage:
             self.writer.vectors(self.first, self.last, point, lambda group, number: self._start(group, number, own))
         if all(symbol.extent for symbol in self.stage.symbols) and changes_anything(self.stage, point):
             segments = {} if point.masked else plan_segments((self.stage,), self.stage.symbols)
-            self._loops(self.stage.symbols, segments, point, own)
+            left = self._fn.label("left") if self.stage.leave is not None else ""
+            self._loops(self.stage.symbols, segments, point, own, left)
+            if left:
+                self._fn.enter(left)
         self.kept.update(own)
 
     def _start(self, group: Group, number: str, own: Flight) -> None:
@@ -164,10 +167,12 @@ class _StripStage:
         for accumulator in own.values():
             accumulator.element(self._fn, number).start(self._fn, group)
 
-    def _loops(self, order: Sequence[Symbol], segments: Mapping[Symbol, Segments], point: Group, own: Flight) -> None:
-        """The loops over `order` outside, the vectors of the strip inside."""
+    def _loops(
+        self, order: Sequence[Symbol], segments: Mapping[Symbol, Segments], point: Group, own: Flight, left: str
+    ) -> None:
+        """The loops over `order` outside, the vectors of the strip inside. `left`: the label behind all, if any."""
         if not order:
-            self._vectors(point, [{}], own)
+            self._vectors(point, [{}], own, left)
             return
         symbol, inner = order[0], order[1:]
         backward = self.stage.is_reversed
@@ -181,10 +186,10 @@ class _StripStage:
                         base = self._fn.emit(f"sub nuw nsw i64 {lo + hi - 1}, {position}") if backward else position
                         around = point.nested({}, ranges={symbol: (lo, hi - 1)}, assumed=part.assumed)
                         if inner:
-                            self._loops(inner, segments, around.nested({symbol: Index(base)}), own)
+                            self._loops(inner, segments, around.nested({symbol: Index(base)}), own, left)
                         else:
                             iterations = [{symbol: Index(base, number)} for number in range(step)]
-                            self._vectors(around, iterations, own)
+                            self._vectors(around, iterations, own, left)
 
     def _steps(self, part: Part, within: tuple[int, int], together: int) -> list[tuple[str, str, int]]:
         """The loops over a part of what lies between two numbers: several iterations at a time, then one by one."""
@@ -205,10 +210,10 @@ class _StripStage:
         reduces = any(isinstance(s, Reduce | Scan | ArgReduce) for s in self.stage.body)
         return max(1, min(8, _FEW_STATEMENTS // len(self.stage.body))) if reduces else 1
 
-    def _vectors(self, point: Group, iterations: Sequence[Mapping[Symbol, Index]], own: Flight) -> None:
+    def _vectors(self, point: Group, iterations: Sequence[Mapping[Symbol, Index]], own: Flight, left: str) -> None:
         if self.writer.strip.together:
             for at in iterations:
-                self._block(point.nested(at), own)
+                self._block(point.nested(at), own, left)
             return
 
         def inside(group: Group, number: str) -> None:
@@ -218,8 +223,8 @@ class _StripStage:
 
         self.writer.vectors(self.first, self.last, point, inside)
 
-    def _block(self, point: Group, own: Flight) -> None:
-        """One iteration of the block."""
+    def _block(self, point: Group, own: Flight, left: str) -> None:
+        """One iteration of the block; the last one if all of the block is settled, as nothing changes any more then."""
         writer = self.writer
 
         def flight(group: Group, place: Index) -> Flight:
@@ -229,7 +234,15 @@ class _StripStage:
             return self._flight(group, number, own)
 
         block = writer.block(point, self.first, self.last, packs=writer.strip.packs(self.stage))
-        BlockLine(writer.body, block, point, writer.spread, flight, writer.nest.room).write(self.stage.body)
+        line = BlockLine(writer.body, block, point, writer.spread, flight, writer.nest.room)
+        leave = self.stage.leave
+        if leave is None:
+            line.write(self.stage.body)
+            return
+        stay = self._fn.label("stay")
+        settled = line.write([s for s in self.stage.body if s is not leave], leave.settled)
+        self._fn.branch_if(settled, left, stay)
+        self._fn.block(stay)
 
     def _flight(self, group: Group, number: str, own: Flight) -> Flight:
         """What a vector reduces or hands on; what earlier stages did lands in the group's values."""
