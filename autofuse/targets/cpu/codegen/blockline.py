@@ -27,6 +27,9 @@ BLOCK_BYTES = 24 << 10
 """Of all that a block keeps: a part of the first cache, which also holds what the block reads and writes."""
 
 
+_MOST, _OF = 9, 16
+"""A side is computed for all of a block where more of it take the side: to pick elements, to gather and to scatter
+costs more than that spares (measured with five functions: as long at 0.57 of the elements)."""
 _ALSO_KEPT = 4
 """Of a line, beside what it hands on and what sides make: places of elements, and values that later segments read."""
 
@@ -160,7 +163,7 @@ class _Walk:
                 side = segment.packed.side
                 self.chosen.append(self.owner.room.chosen((side.condition, side.where), block.lanes, block.vectors))
                 self.chosen[-1].clear(self._fn)
-            self._vectors(segment)
+            self._vectors(partial(self._segment, segment))
             if segment.packed is not None:
                 self._packed(segment.packed)
 
@@ -174,20 +177,20 @@ class _Walk:
         """The wanted scalars in which elements differ."""
         return [number for number in self.wanted if number not in self.around.values]
 
-    def _vectors(self, segment: Segment) -> None:
-        """A segment for all vectors: some side by side, then one by one, the last one masked."""
+    def _vectors(self, inside: Callable[[Sequence[Vector]], None]) -> None:
+        """Run `inside` for all vectors of the block: some side by side, then one by one, the last one masked."""
         fn, block = self._fn, self.owner.block
         step = block.lanes * block.together
         length = fn.emit(f"sub nuw nsw i64 {block.last}, {block.first}")
         rest = fn.emit(f"urem i64 {length}, {step}")
         middle = fn.emit(f"sub nuw nsw i64 {length}, {rest}")
         with counted_loop(fn, "0", middle, step, nonempty=False, as_written=True) as place:
-            self._segment(segment, [self._at(place, number * block.lanes, None) for number in range(block.together)])
+            inside([self._at(place, number * block.lanes, None) for number in range(block.together)])
         with counted_loop(fn, middle, length, block.lanes, nonempty=False, as_written=True) as place:
             active = None
             if not block.is_whole:
                 active = emit_tail_mask(fn, fn.emit(f"sub nsw i64 {length}, {place}"), block.lanes)
-            self._segment(segment, [self._at(place, 0, active)])
+            inside([self._at(place, 0, active)])
 
     def _at(self, place: str, addend: int, active: str | None) -> Vector:
         first = self.owner.block.first
@@ -236,20 +239,51 @@ class _Walk:
         self.chosen[-1].add(fn, flags, place.base, place.addend)
 
     def _packed(self, packed: PackedSide) -> None:
-        """A side, for a vector of the elements that take it at a time."""
-        fn, side = self._fn, packed.side
+        """A side, for a vector of the elements that take it at a time; for all of the block if most of it does."""
+        fn, chosen = self._fn, self.chosen[-1]
+        dense, sparse, behind = fn.label("dense"), fn.label("sparse"), fn.label("behind")
+        fn.branch_if(self._mostly(chosen), dense, sparse)
+        fn.block(dense)
+        self._vectors(partial(self._dense_side, packed))
+        fn.branch(behind)
+        fn.block(sparse)
+        chosen.each(fn, lambda places: self._side(packed, places))
+        fn.branch(behind)
+        fn.block(behind)
 
-        def inside(places: str) -> None:
-            group = self.owner.spread(self.around, Vector(_index(self.owner.block.first), Index("", 0), None, places))
-            group.values[side.condition] = Value("true" if side.where else "false", BOOL, varying=False)
+    def _mostly(self, chosen: Chosen) -> str:
+        """Whether so many elements are chosen that to pick them costs more than to compute the side for all: an i1."""
+        fn, block = self._fn, self.owner.block
+        length = fn.emit(f"sub nuw nsw i64 {block.last}, {block.first}")
+        some, most = (fn.emit(f"mul i64 {n}, {by}") for n, by in ((chosen.found(fn), _OF), (length, _MOST)))
+        return fn.emit(f"icmp ugt i64 {some}, {most}")
+
+    def _side(self, packed: PackedSide, places: str) -> None:
+        fn = self._fn
+        group = self.owner.spread(self.around, Vector(_index(self.owner.block.first), Index("", 0), None, places))
+        for number in packed.gathered:
+            group.values[number] = self.kept[number].gather(fn, places)
+        self._inside(packed, [group])
+        for number in packed.results:
+            self._room(number, group.values[number].dtype).scatter(fn, places, group.vector(fn, number))
+
+    def _dense_side(self, packed: PackedSide, vectors: Sequence[Vector]) -> None:
+        fn, groups = self._fn, [self.owner.spread(self.around, vector) for vector in vectors]
+        for group, vector in zip(groups, vectors, strict=True):
+            group.scalars = groups[0].scalars
             for number in packed.gathered:
-                group.values[number] = self.kept[number].gather(fn, places)
-            for statement in (*packed.again, *side.inside):
-                self.owner.body.statement(statement, group, {})
+                group.values[number] = self.kept[number].load(fn, vector.place.base, vector.place.addend)
+        self._inside(packed, groups)
+        for group, vector in zip(groups, vectors, strict=True):
             for number in packed.results:
-                self._room(number, group.values[number].dtype).scatter(fn, places, group.vector(fn, number))
+                room, value = self._room(number, group.values[number].dtype), group.vector(fn, number)
+                room.store(fn, vector.place.base, vector.place.addend, value)
 
-        self.chosen[-1].each(fn, inside)
+    def _inside(self, packed: PackedSide, groups: Sequence[Group]) -> None:
+        side, statements = packed.side, (*packed.again, *packed.side.inside)
+        for group in groups:
+            group.values[side.condition] = Value("true" if side.where else "false", BOOL, varying=False)
+        self.owner.body.interleave(statements, statements, groups, [{} for _ in groups])
 
     def _room(self, number: int, dtype: DType) -> Kept:
         block = self.owner.block

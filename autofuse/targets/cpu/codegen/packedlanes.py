@@ -118,7 +118,7 @@ class Chosen:
             bits = fn.emit(f"zext i{lanes} {bits} to {kind}")
         fn.line(f"store {kind} {bits}, ptr {self._bits_of(fn, place, addend)}")
         size = 16 if lanes >= 16 and fn.module.has("avx512f") else 8
-        count = fn.emit(f"load i64, ptr {self.count}")
+        count = self.found(fn)
         for first in range(0, max(lanes, 8), size):
             part = fn.emit(f"lshr {kind} {bits}, {first}") if first else bits
             if size < max(lanes, 8):
@@ -141,10 +141,13 @@ class Chosen:
             bits = fn.emit(f"trunc i8 {bits} to i{lanes}")
         return fn.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
 
+    def found(self, fn: FunctionText) -> str:
+        """How many there are: an i64 operand."""
+        return fn.emit(f"load i64, ptr {self.count}")
+
     def each(self, fn: FunctionText, inside: Callable[[str], None]) -> None:
         """Run `inside(places)` for a vector of chosen elements at a time; the last one may have others of the block."""
-        lanes = self.lanes
-        count = fn.emit(f"load i64, ptr {self.count}")
+        lanes, count = self.lanes, self.found(fn)
         behind = fn.emit(f"getelementptr inbounds i32, ptr {self.places}, i64 {count}")
         fn.line(f"store <{lanes} x i32> zeroinitializer, ptr {behind}, align 4")
         with counted_loop(fn, "0", count, lanes, nonempty=False, as_written=True, hint="chosen") as first:
