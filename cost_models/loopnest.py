@@ -3,55 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Stage
 
 Number = TypeVar("Number", int, float)
 
 
-@dataclass(frozen=True)
 class LoopNest:
-    """Loops from outermost to innermost. The vectorised loop advances by vectors, `unroll` of them at a time."""
+    """Loops from outermost to innermost. The vectorised loop advances by vectors, `unroll` of them at a time.
 
-    rounds: tuple[int, ...]
-    """Times each loop goes round per entry; the vectorised one counts groups of `unroll` vectors."""
-    vectors: tuple[int, ...]
-    """The same, but the vectorised one counts single vectors."""
-    extents: tuple[float, ...]
-    """The same, but the vectorised one counts elements."""
-    spans: Mapping[Symbol, tuple[int, ...]]
-    """Symbol -> for each depth d, how many values it takes while loops d, d+1, ... run."""
-    positions: Mapping[Symbol, int]
-    """Symbol -> the innermost loop that moves it."""
-    vectorised: Symbol | None
-    lanes: int
-    """Elements of a vector; 1 where none is vectorised."""
-    unroll: int
-    copies: int = 1
-    """Copies of scratch side by side: one for each grid point of the vectors in flight."""
+    It does not change once it is made.
+    """
 
-    @cached_property
-    def rounds_to(self) -> tuple[int, ...]:
+    __slots__ = (
+        "copies",
+        "depth",
+        "elements_to",
+        "extents",
+        "lanes",
+        "positions",
+        "rounds",
+        "rounds_to",
+        "spans",
+        "times",
+        "unroll",
+        "vectorised",
+        "vectors",
+        "vectors_to",
+        "walks",
+    )
+
+    def __init__(
+        self,
+        rounds: Sequence[int],
+        vectors: Sequence[int],
+        extents: Sequence[float],
+        spans: Mapping[Symbol, tuple[int, ...]],
+        positions: Mapping[Symbol, int],
+        vectorised: Symbol | None,
+        lanes: int,
+        unroll: int,
+        copies: int = 1,
+    ) -> None:
+        self.rounds = tuple(rounds)
+        """Times each loop goes round per entry; the vectorised one counts groups of `unroll` vectors."""
+        self.vectors = tuple(vectors)
+        """The same, but the vectorised one counts single vectors."""
+        self.extents = tuple(extents)
+        """The same, but the vectorised one counts elements."""
+        self.spans = spans
+        """Symbol -> for each depth d, how many values it takes while loops d, d+1, ... run."""
+        self.positions = positions
+        """Symbol -> the innermost loop that moves it."""
+        self.vectorised = vectorised
+        self.lanes = lanes
+        """Elements of a vector; 1 where none is vectorised."""
+        self.unroll = unroll
+        self.copies = copies
+        """Copies of scratch side by side: one for each grid point of the vectors in flight."""
+        self.depth = len(self.rounds)
+        self.rounds_to = _products(self.rounds)
         """For each depth d, how often loops d, d+1, ... are entered."""
-        return _products(self.rounds)
-
-    @cached_property
-    def vectors_to(self) -> tuple[int, ...]:
+        self.vectors_to = _products(self.vectors)
         """The same in single vectors."""
-        return _products(self.vectors)
-
-    @cached_property
-    def elements_to(self) -> tuple[float, ...]:
+        self.elements_to = _products(self.extents)
         """The same in elements."""
-        return _products(self.extents)
+        self.times = self._times()
+        """For each depth, how often something runs that loops up to number `depth` - 1 move.
 
-    @property
-    def depth(self) -> int:
-        return len(self.rounds)
+        First where it serves all lanes, then in single vectors, where lanes differ."""
+        self.walks: dict[Any, Any] = {}
+        """For whoever asks the same of many offsets: what was found, by their terms."""
+
+    def _times(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        once = tuple(map(float, self.rounds_to))
+        if self.vectorised is None:
+            return once, once
+        at = self.positions[self.vectorised]
+        whole = self.vectors[at]
+        every = [float(n * (1 if depth > at else whole)) for depth, n in enumerate(self.vectors_to)]
+        return once, tuple(every)
 
     def moved_from(self, symbol: Symbol) -> int:
         """Loops up to the one in whose rounds a symbol takes new values; 0 for one that is set once.
@@ -61,13 +94,6 @@ class LoopNest:
         at = self.positions.get(symbol, -1)
         return at + 1 if at >= 0 and self.rounds[at] > 1 else 0
 
-    def times(self, depth: int, *, varying: bool) -> float:
-        """How often something runs that loops up to number `depth` - 1 move; in single vectors, if lanes differ."""
-        if not varying or self.vectorised is None:
-            return float(self.rounds_to[depth])
-        at = self.positions[self.vectorised]
-        return float(self.vectors_to[depth] * (1 if depth > at else self.vectors[at]))
-
     def inner(
         self, stage: Stage, lanes: int, unroll: int, count: int | None = None, groups: int | None = None
     ) -> LoopNest:
@@ -75,6 +101,8 @@ class LoopNest:
 
         `count`, `groups`: vectors, and groups of `unroll`, of that loop, where it is cut in parts; by default in one.
         """
+        if not stage.symbols:
+            return self
         rounds, vectors = list(self.rounds), list(self.vectors)
         spans, positions = dict(self.spans), dict(self.positions)
         depth = self.depth + len(stage.symbols)
@@ -92,8 +120,8 @@ class LoopNest:
             positions[symbol] = at
         vectorised = stage.vectorised if own else self.vectorised
         return LoopNest(
-            tuple(rounds),
-            tuple(vectors),
+            rounds,
+            vectors,
             (*self.extents, *stage.trips),
             spans,
             positions,

@@ -13,9 +13,10 @@ from autofuse.lazydataclass import dataclass
 
 
 class _Placed:
-    """Keeps its text, which says where it stands among the terms of an expression."""
+    """Keeps its text, which says where it stands among the terms of an expression, and a symbol its hash."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("_hash", "_text")
+    _hash: int
     _text: str
 
     def place(self) -> str:
@@ -33,6 +34,13 @@ class Symbol(_Placed):
 
     name: str
     extent: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.name, self.extent)))
+            return self._hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,10 @@ class Schedule:
         return Schedule(tuple(sorted(found.items())))
 
     def __getitem__(self, decision: Decision[T]) -> T:
-        found: Any = dict(self.chosen).get(decision.name, decision.default)
+        found: Any = decision.default
+        for name, value in self.chosen:
+            if name == decision.name:
+                found = value
         return found
 
     @staticmethod

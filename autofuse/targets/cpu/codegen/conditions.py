@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.pieces import Condition
 from autofuse.lower.rewrite import operands
 from autofuse.lower.tile import (
+    EFFECTS,
     ArgReduce,
     Constant,
     Effect,
@@ -134,16 +135,27 @@ def used_scalars(body: Sequence[Statement]) -> frozenset[int]:
     return frozenset(number for statement in body for number in _used(statement, {}))
 
 
+_NOT_COUNTED = EFFECTS | {Constant}
+_NOTHING: dict[int, bool] = {}
+
+
 def most_alive(body: Sequence[Statement]) -> int:
     """The most scalars, constants aside, that are needed at once when the statements run in order."""
-    last = {number: place for place, statement in enumerate(body) for number in _used(statement, {})}
-    made = {s.result for s in body if not isinstance(s, Effect | Constant)}
-    ends = Counter(place for number, place in last.items() if number in made)
+    told = cast("Sequence[Any]", body)
+    last: dict[int, int] = {}
+    for place, statement in enumerate(told):
+        for number in statement.operands if type(statement) is Map else _used(statement, _NOTHING):
+            last[number] = place
+    makes = [type(statement) not in _NOT_COUNTED for statement in told]
+    ends = [0] * len(body)
+    for statement, counts in zip(told, makes, strict=True):
+        if counts and statement.result in last:
+            ends[last[statement.result]] += 1
     alive = most = 0
-    for place, statement in enumerate(body):
-        if not isinstance(statement, Effect | Constant):
-            alive += 1
-        most = max(most, alive)
+    for place, counts in enumerate(makes):
+        alive += counts
+        if alive > most:
+            most = alive
         alive -= ends[place]
     return most
 
@@ -173,11 +185,13 @@ def _used_by_map(statement: Map, known: dict[int, bool]) -> list[int]:
 
 
 def _used_by_load(statement: Load, known: dict[int, bool]) -> list[int]:
-    truth_ = None if statement.mask is None else known.get(statement.mask)
-    fill = [] if statement.fill is None or statement.mask is None or truth_ is True else [statement.fill]
+    if statement.mask is None:
+        return element_sources(statement.offset)
+    truth_ = known.get(statement.mask)
+    fill = [] if statement.fill is None or truth_ is True else [statement.fill]
     if truth_ is False:
         return fill
-    mask = [] if statement.mask is None or truth_ is True else [statement.mask]
+    mask = [] if truth_ is True else [statement.mask]
     return [*element_sources(statement.offset), *mask, *fill]
 
 

@@ -38,7 +38,9 @@ def all_segments(
     `tile`: the candidate that counts tiles, if one does. It is split where conditions on positions in tiles begin and
     cease to hold in all of the tile.
     """
-    conditions = [c for stage in stages for s in stage.body if isinstance(s, Test) for c in s.conditions]
+    conditions = [c for stage in stages for s in stage.body if type(s) is Test for c in s.conditions]
+    if not conditions:
+        return {}
     cuts = {symbol: _cuts(symbol, conditions) for symbol in candidates}
     if tile is not None:
         cuts[tile] = sorted({*cuts[tile], *_whole_tiles(tile, conditions)})
@@ -56,6 +58,8 @@ def plan_segments(stages: Sequence[Stage], candidates: Sequence[Symbol]) -> Mapp
     masks.
     """
     planned = all_segments(stages, candidates)
+    if not planned:
+        return planned
     allowed = copies_allowed(stages)
     while math.prod(len(parts) for parts in planned.values()) > allowed:
         del planned[max(planned, key=lambda symbol: len(planned[symbol]))]

@@ -40,6 +40,8 @@ def element_sources(value: Affine) -> list[int]:
     """The numbers of the scalars that an expression reads as indices."""
     found: list[int] = []
     for variable, _ in value.terms:
+        if type(variable) is Symbol:
+            continue
         match variable:
             case Element(source, _, _, _):
                 found.append(int(source))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, cast
 
+from autofuse.ir.dtypes import DType
 from autofuse.ir.optable import scalar_op
 from autofuse.lower.tile import ArgReduce, Dot, Load, Map, Phase, Position, Reduce, RowGroup, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.widths import register_bits
@@ -19,21 +22,28 @@ def map_weight(statement: Map) -> float:
     return scalar_op(statement.opcode).work.vectors
 
 
+@cache
+def _weight(opcode: str, dtype: DType) -> float:
+    """The same on registers of 32 bits."""
+    return scalar_op(opcode).work.vectors * register_bits(dtype) / 32
+
+
+_LIKE_TWO: frozenset[type] = frozenset((Reduce, ArgReduce, Scan, Position))
+"""Statements that count as two instructions."""
+
+
 def stage_ns(stage: Stage, lanes: int) -> float:
     """Nanoseconds of one stage at one grid point, its iterations or the points spread over `lanes`."""
     per_iteration = 0.0
-    for statement in stage.body:
-        match statement:
-            case Load() | Store():
-                size = statement.dtype.itemsize if isinstance(statement, Load) else 4
-                per_iteration += size * _NS_PER_BYTE + _NS_PER_VECTOR / lanes
-            case Map():
-                weight = map_weight(statement) * register_bits(statement.dtype) / 32
-                per_iteration += weight * _NS_PER_VECTOR / lanes
-            case Reduce() | ArgReduce() | Scan() | Position():
-                per_iteration += 2 * _NS_PER_VECTOR / lanes
-            case _:
-                pass
+    for statement in cast("Sequence[Any]", stage.body):
+        kind = type(statement)
+        if kind is Map:
+            per_iteration += _weight(statement.opcode, statement.dtype) * _NS_PER_VECTOR / lanes
+        elif kind is Load or kind is Store:
+            size = statement.dtype.itemsize if kind is Load else 4
+            per_iteration += size * _NS_PER_BYTE + _NS_PER_VECTOR / lanes
+        elif kind in _LIKE_TWO:
+            per_iteration += 2 * _NS_PER_VECTOR / lanes
     return per_iteration * math.prod(stage.trips) + _NS_PER_VECTOR
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import PRODUCTS, SIDES
-from autofuse.lower.tile import Effect, Leave, Load, Map, Next, Repeat, Stage, Store, Test, TileProgram
+from autofuse.lower.tile import EFFECTS, Leave, Load, Map, Next, Repeat, Stage, Store, Test, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
 from autofuse.targets.cpu.decisions import STATE, UNROLL, VECTOR_BITS
@@ -86,16 +87,17 @@ class Widths:
         return lanes, max(1, min(self.unroll, extent // lanes))
 
 
-def _computed(stages: Iterable[Stage]) -> list[DType]:
+def _computed(stages: Iterable[Stage]) -> set[DType]:
     """The dtypes that fill registers; conditions cost no width unless there is nothing else."""
-    found = [
-        s.dtype
-        for stage in stages
-        for s in stage.body
-        if not isinstance(s, Test | Effect) and (s.dtype != BOOL or isinstance(s, Load | Map))
-    ]
-    wide = [dtype for dtype in found if dtype != BOOL]
-    return wide or found
+    found: set[DType] = set()
+    for s in cast("Iterable[Any]", (s for stage in stages for s in stage.body)):
+        if type(s) in _COMPUTING or (type(s) not in _NO_WIDTH and s.dtype != BOOL):
+            found.add(s.dtype)
+    return found - {BOOL} or found
+
+
+_COMPUTING = frozenset((Load, Map))
+_NO_WIDTH = EFFECTS | {Test}
 
 
 def power_of_two_at_most(value: int) -> int:

@@ -14,8 +14,9 @@ from autofuse.cost_models.features import (
     Reuse,
     StageFeatures,
 )
+from autofuse.cost_models.liveness import StraightLine
 from autofuse.cost_models.loopnest import LoopNest
-from autofuse.cost_models.traffic import Access, Touched, dot_accesses, levels_between, touched_by
+from autofuse.cost_models.traffic import Access, Moved, Touched, dot_accesses, levels_between, touched_by
 from autofuse.lazydataclass import replace
 from autofuse.lower.schedule import PRODUCTS, SIDES
 from autofuse.lower.sidesegments import packed_sides_of
@@ -95,17 +96,17 @@ def _walked(program: TileProgram, widths: Widths) -> KernelFeatures:
 
 def _merge(touched: dict[str, Touched], new: Mapping[str, Touched]) -> None:
     for name, t in new.items():
-        before = touched.get(name, Touched(0, 0, 0, 0))
-        touched[name] = Touched(
-            max(before.read_lines, t.read_lines),
-            max(before.written_lines, t.written_lines),
-            max(before.least_read, t.least_read),
-            max(before.least_written, t.least_written),
-        )
+        before = touched.get(name)
+        if before is not None:
+            t = Touched(*map(max, before, t))
+        touched[name] = t
+
+
+_UNTOUCHED = Touched(0, 0, 0, 0)
 
 
 def _buffer(buffer: Buffer, touched: Mapping[str, Touched]) -> BufferFeatures:
-    t = touched.get(buffer.name, Touched(0, 0, 0, 0))
+    t = touched.get(buffer.name, _UNTOUCHED)
     return BufferFeatures(
         buffer.name,
         buffer.space,
@@ -150,9 +151,12 @@ class _Reader:
                 inner = [Reuse(levels.levels, tuple(inner))]
             accesses += own
             parts += inner
-        around = levels_between(accesses, grid, 0, grid.depth, scratch_stays=True)
-        self.touched = touched_by(accesses, grid)
         scratch = {a.buffer.name: a.buffer.type.nbytes * a.copies for a in accesses if a.buffer.space is Space.SCRATCH}
+        last = None
+        if len(parts) == 1 and not parts[0].parts and len(parts[0].levels) == 1 and not scratch and rows is grid:
+            last = Moved(*parts[0].levels[0])  # one stage without loops, or one product: what the inside moves
+        around = levels_between(accesses, grid, 0, grid.depth, scratch_stays=True, last=last)
+        self.touched = touched_by(accesses)
         points = math.prod(symbol.extent for symbol in phase.grid)
         return PhaseFeatures(
             launch=launch,
@@ -192,7 +196,9 @@ class _Reader:
             nest = stage_nest(rows, stage, self.widths)
             packed = _packed(phase, stage) if self.widths.sides == "packed" else frozenset[int]()
             walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout, packed)
-            stages.append(replace(walk.features(seen), spilled=registers.after(stage).beyond))
+            line = StraightLine(stage.body)
+            vectors = (nest.lanes, nest.unroll) if rows.vectorised is None else None
+            stages.append(walk.features(seen, line.most_live(), registers.after(stage, line, vectors).beyond))
             accesses += walk.accesses
             span = rows.depth, nest.depth
             parts.append(levels_between(walk.accesses, nest, *span, scratch_stays=False, innermost=True))

@@ -30,27 +30,14 @@ def far_walk(access: Access, nest: LoopNest, kind: str, stride_bytes: int, times
     elif kind == "strided" and stride_bytes >= PAGE_BYTES:
         steps = times * nest.lanes
     elif kind != "contiguous" or stride_bytes < PAGE_BYTES:  # else the rows of a square that is transposed
-        found = _innermost(access, nest)
-        if found is None or _step_bytes(access, nest, found, itemsize) < PAGE_BYTES:
+        walk = access.walk
+        if walk.innermost is None or walk.longest * itemsize < PAGE_BYTES:
             return None
-        steps, at = float(nest.rounds_to[access.depth]), found
+        steps, at = float(nest.rounds_to[walk.depth]), walk.innermost
     pages = min(_pages(access, at, itemsize), steps)
     if kind == "gather":  # several lines of a page, in any order
         pages = min(pages, -(-access.buffer.type.nbytes // PAGE_BYTES))
     return FarWalk(steps, pages, access.write)
-
-
-def _innermost(access: Access, nest: LoopNest) -> int | None:
-    """The innermost loop that moves the access."""
-    return next((at for at in range(access.depth - 1, -1, -1) if nest.rounds[at] > 1), None)
-
-
-def _step_bytes(access: Access, nest: LoopNest, at: int, itemsize: int) -> int:
-    """The longest step of a round of loop `at`."""
-    vectorised = nest.vectorised is not None and at == nest.positions[nest.vectorised]
-    ahead = nest.lanes * nest.unroll if vectorised else 1
-    steps = (abs(step) * ahead * itemsize for step, counts in access.terms if counts[at] > counts[at + 1])
-    return max(steps, default=0)
 
 
 def _pages(access: Access, at: int, itemsize: int) -> float:
@@ -58,9 +45,9 @@ def _pages(access: Access, at: int, itemsize: int) -> float:
 
     A loop around it that moves within the pages meets them all again; one that does not multiplies them.
     """
-    pages = _runs(access.steps[at], itemsize)
+    pages = _runs(access.walk.steps[at], itemsize)
     for outer in range(at - 1, -1, -1):
-        around = _runs(access.steps[outer], itemsize)
+        around = _runs(access.walk.steps[outer], itemsize)
         if around < 2 * pages:
             break
         pages = around

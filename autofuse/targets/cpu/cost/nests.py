@@ -47,9 +47,7 @@ def grid_nest(phase: Phase, layout: Layout) -> LoopNest:
         spans[row_block.local] = (size,) * (at + 2)
         positions[row_block.symbol] = positions[row_block.local] = at
     vectorised = phase.vectorised
-    return LoopNest(
-        tuple(rounds), tuple(vectors), tuple(extents), spans, positions, vectorised, lanes, flight, layout.copies
-    )
+    return LoopNest(rounds, vectors, extents, spans, positions, vectorised, lanes, flight, layout.copies)
 
 
 def _grid_parts(phase: Phase, lanes: int) -> Segments:

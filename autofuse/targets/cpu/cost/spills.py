@@ -7,9 +7,10 @@ own output for each function alone: `FUNCTIONS`, which a test makes again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
-from autofuse.cost_models.liveness import operands_of
+from autofuse.cost_models.liveness import StraightLine
 from autofuse.cost_models.loopnest import sources_of
 from autofuse.cost_models.operations import price_class
 from autofuse.ir.index import Affine, Symbol
@@ -17,8 +18,6 @@ from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import (
     ArgReduce,
     Carry,
-    Constant,
-    Effect,
     Load,
     Map,
     Phase,
@@ -150,7 +149,7 @@ def _phase_spills(program: TileProgram, phase: Phase, widths: Widths) -> bool:
     if len(stages) != sum(len(getattr(step, "stages", ())) for step in phase.steps) or not stages:
         return False
     registers = Registers(phase, layout, widths)
-    spilled = [registers.after(stage).spills for stage in stages]
+    spilled = [registers.after(stage, StraightLine(stage.body)).spills for stage in stages]
     return any(spilled) or (layout.strip is not None and _strip_spills(phase, stages, layout.lanes))
 
 
@@ -165,6 +164,9 @@ class Need:
     """Whether some of them are no constants, or the code of a function spills by itself."""
 
 
+_NO_NEED = Need(0.0, False)
+
+
 class Registers:
     """The vector registers of a phase, as its stages are written one after another."""
 
@@ -172,9 +174,10 @@ class Registers:
         self._phase, self._layout, self._widths = phase, layout, widths
         self._varying = set[int]()
 
-    def after(self, stage: Stage) -> Need:
-        """What the next stage needs."""
-        return _need(_Flight.of(stage, self._phase, self._layout, self._widths), self._varying)
+    def after(self, stage: Stage, line: StraightLine, vectors: tuple[int, int] | None = None) -> Need:
+        """What the next stage needs, of this body. `vectors`: of a loop of its own, lanes and vectors in flight."""
+        flight = _Flight.of(stage, self._phase, self._layout, self._widths, vectors)
+        return _NO_NEED if flight.vectorised is None else _need(flight, line, self._varying)
 
 
 def _strip_spills(phase: Phase, stages: Sequence[Stage], lanes: int) -> bool:
@@ -207,66 +210,71 @@ class _Flight:
     """Whether what it reduces lies in memory."""
 
     @staticmethod
-    def of(stage: Stage, phase: Phase, layout: Layout, widths: Widths) -> _Flight:
+    def of(stage: Stage, phase: Phase, layout: Layout, widths: Widths, vectors: tuple[int, int] | None) -> _Flight:
         if layout.lanes > 1:
-            vectors = layout.unroll if layout.strip is None and layout.transpose is None else 1
-            return _Flight(stage, phase.vectorised, False, vectors, widths.registers, layout.strip is not None)
+            flight = layout.unroll if layout.strip is None and layout.transpose is None else 1
+            return _Flight(stage, phase.vectorised, False, flight, widths.registers, layout.strip is not None)
         if stage.vectorised is None:
             return _Flight(stage, None, False, 1, widths.registers, False)
-        lanes, unroll = widths.of_stage(stage)
+        lanes, unroll = widths.of_stage(stage) if vectors is None else vectors
         return _Flight(stage, stage.vectorised if lanes > 1 else None, True, unroll, widths.registers, False)
 
 
-def _need(flight: _Flight, varying: set[int]) -> Need:
-    """`varying`: numbers of vectors; those of the stage are added."""
-    if flight.vectorised is None:
-        return Need(0.0, False)
+def _need(flight: _Flight, line: StraightLine, varying: set[int]) -> Need:
+    """`line`: the stage's body. `varying`: numbers of vectors; those of the stage are added."""
     body, function_spills = flight.stage.body, False
+    vectors, registers = flight.vectors, flight.registers
     if flight.stage.before:
         differs = varying_scalars(flight.stage, varying, flight.vectorised)
         varying.update(s.result for s in body if isinstance(s, Carry) and s.result in differs)
     constants: dict[tuple[str, str], int] = {}
     for statement in body:
-        is_vector = _varies(statement, flight, varying)
-        if is_vector and not isinstance(statement, Effect):
-            varying.add(statement.result)
-        if isinstance(statement, Map):
-            kind = price_class(statement.dtype)
-            filled, first = FUNCTIONS.get((flight.registers, kind), {}).get(statement.opcode, (0, None))
-            function_spills |= first is not None and (flight.vectors if is_vector else 1) >= first
+        if type(statement) is Map:
+            is_vector = not varying.isdisjoint(statement.operands)
             if is_vector:
-                # by itself it fits, as LLVM showed, though its temporaries were counted too
-                constants[statement.opcode, kind] = min(filled, int(_CROWDED * flight.registers) - flight.vectors)
-    together = max(1, flight.registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
-    alive = min(flight.vectors, together) * _most_varying(body, varying)
-    reduced = 0 if flight.in_memory else flight.vectors * sum(map(_held, body))
-    reduced += flight.vectors * sum(isinstance(s, Carry) and s.result in varying for s in body)
+                varying.add(statement.result)
+            function_spills |= _counts_constants(statement, flight, is_vector, constants)
+        elif _varies(statement, flight, varying):
+            varying.add(statement.result)
+    together = max(1, registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
+    alive = min(vectors, together) * _most_varying(line, varying)
+    held = carried = 0
+    for statement in body:
+        if type(statement) in _HELD:
+            held += _HELD[type(statement)]
+        elif type(statement) is Carry and statement.result in varying:
+            carried += 1
+    reduced = vectors * (carried if flight.in_memory else held + carried)
     most, every = max(constants.values(), default=0), sum(constants.values())
-    limit = flight.registers * (_CROWDED if most >= _LONG else _CROWDED_PLAIN)
+    limit = registers * (_CROWDED if most >= _LONG else _CROWDED_PLAIN)
     needed = every + alive + reduced
     return Need(max(0.0, needed - limit), function_spills or needed - (1 - _OTHERS) * (every - most) > limit)
 
 
-def _held(statement: Statement) -> int:
-    """Registers for what a statement reduces."""
-    match statement:
-        case ArgReduce():
-            return _POSITIONS
-        case Reduce() | Scan():
-            return 1
-        case _:
-            return 0
+def _counts_constants(statement: Map, flight: _Flight, is_vector: bool, constants: dict[tuple[str, str], int]) -> bool:
+    """Add what the constants of a function fill. Returns whether it spills by itself."""
+    kind = price_class(statement.dtype)
+    filled, first = FUNCTIONS.get((flight.registers, kind), _NONE).get(statement.opcode, _PLAIN)
+    if is_vector:
+        # by itself it fits, as LLVM showed, though its temporaries were counted too
+        constants[statement.opcode, kind] = min(filled, int(_CROWDED * flight.registers) - flight.vectors)
+    return first is not None and (flight.vectors if is_vector else 1) >= first
 
 
-def _varies(statement: Statement, flight: _Flight, varying: set[int]) -> bool:
-    """Whether lanes differ in what a statement makes."""
+_PLAIN: tuple[int, None] = (0, None)
+_NONE: Mapping[str, tuple[int, int | None]] = {}
+_Vector = Load | Position | Test | Reduce | ArgReduce | Scan | Carry
+_HELD: Mapping[type, int] = {ArgReduce: _POSITIONS, Reduce: 1, Scan: 1}
+"""Registers for what a statement reduces."""
+
+
+def _varies(statement: Statement, flight: _Flight, varying: set[int]) -> TypeGuard[_Vector]:
+    """Whether a statement, which is no Map, has a result in which lanes differ."""
     match statement:
         case Load(offset=offset):
             return _depends(offset, flight, varying)
         case Position(value=value):
             return _depends(value, flight, varying)
-        case Map(operands=operands):
-            return any(number in varying for number in operands)
         case Reduce() | ArgReduce():
             return not flight.owns
         case Scan() | Test():
@@ -281,17 +289,16 @@ def _depends(offset: Affine, flight: _Flight, varying: set[int]) -> bool:
     return any(source == flight.vectorised or source in varying for source in sources_of(offset))
 
 
-def _most_varying(body: Sequence[Statement], varying: set[int]) -> int:
+def _most_varying(line: StraightLine, varying: set[int]) -> int:
     """The most vectors alive at a time; an operand that is read for the last time makes room for the result."""
-    last = {number: at for at, statement in enumerate(body) for number in operands_of(statement)}
+    last = line.last
     alive, most = set[int](), 0
-    for at, statement in enumerate(body):
-        alive.difference_update(number for number in operands_of(statement) if last[number] == at)
-        alive.update(number for number in _made(statement) if number in last and number in varying)
-        most = max(most, len(alive))
+    for at, (number, numbers) in enumerate(zip(line.made, line.reads, strict=True)):
+        for read in numbers:
+            if last[read] == at:
+                alive.discard(read)
+        if number in last and number in varying:
+            alive.add(number)
+            if len(alive) > most:
+                most = len(alive)
     return most
-
-
-def _made(statement: Statement) -> Iterator[int]:
-    if not isinstance(statement, Effect | Constant | Reduce | ArgReduce):
-        yield statement.result

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from functools import cache
+from typing import Any, ClassVar
 
 from autofuse.cost_models.features import AccessCounts, FarWalk, StageFeatures
-from autofuse.cost_models.liveness import most_live, operands_of
 from autofuse.cost_models.loopnest import LoopNest, sources_of
 from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
 from autofuse.cost_models.regions import extent_of
-from autofuse.cost_models.traffic import Access, access_of
+from autofuse.cost_models.traffic import Access, Walk, access_of, exact_access, exact_walk
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
-from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, bounds
+from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.optable import scalar_op
-from autofuse.ir.pieces import Condition
-from autofuse.lazydataclass import dataclass, field
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
     Carry,
     Constant,
-    Effect,
     Leave,
     Load,
     Map,
@@ -40,8 +38,8 @@ from autofuse.lower.tile import (
 )
 from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.targets.cpu.codegen.accesses import SHORT_STRIDE
-from autofuse.targets.cpu.codegen.indexsplitting import plan_segments
 from autofuse.targets.cpu.codegen.phaselayout import Layout
+from autofuse.targets.cpu.cost.cuttests import cut_tests, needed_shares, share_of
 from autofuse.targets.cpu.cost.farsteps import far_walk
 
 _STAY = frozenset(("sin", "cos", "tan", "remainder"))
@@ -75,13 +73,21 @@ class Scalar:
     """Of a bool: the loops are cut where it changes, so that it costs nothing inside."""
 
 
-@dataclass(slots=True)
+@cache
+def _plain(depth: int, varying: bool, dtype: DType) -> Scalar:
+    """Of no condition. There are few different ones."""
+    return Scalar(depth, varying, dtype)
+
+
 class _Counts:
-    operations: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
-    kinds: dict[str, float] = field(default_factory=dict[str, float])
-    flops: float = 0.0
-    far: list[FarWalk] = field(default_factory=list[FarWalk])
-    scalars: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    __slots__ = ("far", "flops", "kinds", "operations", "scalars")
+
+    def __init__(self) -> None:
+        self.operations: dict[tuple[str, str], float] = {}
+        self.scalars: dict[tuple[str, str], float] = {}
+        self.kinds: dict[str, float] = {}
+        self.far: list[FarWalk] = []
+        self.flops = 0.0
 
     def operate(self, op_class: str, dtype: DType, times: float, *, varying: bool = True) -> None:
         key = (op_class, price_class(dtype))
@@ -107,33 +113,41 @@ class StageWalk:
         """`nests`: all loops around the body, and those around the stage. `packed`: of costly sides that are packed."""
         self.stage, self.buffers, self.scalars, self.layout = stage, buffers, scalars, layout
         self.nest, self.entry = nests
+        self._times = self.nest.times
+        self._every = float(self.nest.vectors_to[-1])
+        self._has = frozenset(map(type, stage.body))
         self._transposed = layout.transpose.statements if layout.transpose is not None else frozenset[Load | Store]()
         self.accesses: list[Access] = []
         self._counts = _Counts()
-        self._depths: dict[int, int] = {number: s.depth for number, s in scalars.items()}
-        self._stays = any(isinstance(s, Map) and s.opcode in _STAY for s in stage.body)
-        self._static = all(not isinstance(s, Test) for s in stage.body)
-        self._cut = _cut_tests(stage, nests[0], layout.tiles)
-        self._needed = {} if self._static else _needed_shares(stage.body, self._cut)
+        self._stays = not _STAY.isdisjoint([s.opcode for s in stage.body if type(s) is Map])
+        self._static = Test not in self._has
+        self._cut = frozenset[Test]() if self._static else cut_tests(stage, nests[0], layout.tiles)
+        self._needed = {} if self._static else needed_shares(stage.body, self._cut)
         self._packed = packed
-        self._needed |= {number: _TAKEN * self._needed.get(number, 1.0) for number in packed}
         if packed:
-            self._counts.operate("integer", dtypes.I32, _COLLECTED * self._every())
-        known = {number for number, scalar in scalars.items() if scalar.varying}
-        self._varying = varying_scalars(stage, known, self.nest.vectorised) if stage.before else frozenset[int]()
+            self._needed |= {number: _TAKEN * self._needed.get(number, 1.0) for number in packed}
+            self._counts.operate("integer", dtypes.I32, _COLLECTED * self._every)
+        self._varying: Set[int] = frozenset()
+        if stage.before:
+            known = {number for number, scalar in scalars.items() if scalar.varying}
+            self._varying = varying_scalars(stage, known, self.nest.vectorised)
         for statement in stage.body:
-            self._visit(statement)
-        self._keep_accumulators()
-        for statement in stage.body:
-            if isinstance(statement, Carry):
-                self._define(
-                    statement.result, Scalar(self.entry.depth, statement.result in self._varying, statement.dtype)
-                )
+            self._visits[type(statement)](self, statement)
+        if layout.strip is not None:
+            self._keep_accumulators()
+        if Carry in self._has:
+            self._leave_carries()
 
-    def features(self, seen: set[str]) -> StageFeatures:
-        """The counts. `seen`: buffers that earlier stages touched; this stage's are added."""
+    def features(self, seen: set[str], live: int, spilled: float) -> StageFeatures:
+        """The counts, and what was found of registers (see `StageFeatures`).
+
+        `seen`: buffers that earlier stages touched; this stage's are added.
+        """
         stage, nest, entry = self.stage, self.nest, self.entry
-        reduces = sum(isinstance(s, Reduce | ArgReduce) for s in stage.body)
+        reduces = placed = 0
+        if not _REDUCING.isdisjoint(self._has):
+            placed = sum([type(s) is ArgReduce for s in stage.body])
+            reduces = placed + sum([type(s) is Reduce for s in stage.body])
         own = self._vectorises_itself()
         entries = float(entry.rounds_to[-1])
         chain, scans = self._chain(own)
@@ -150,12 +164,13 @@ class StageWalk:
             far_walks=tuple(self._counts.far),
             reduces=reduces * entry.vectors_to[-1],
             horizontal=reduces * entries if own else 0.0,
-            placed=entries * sum(isinstance(s, ArgReduce) for s in stage.body) if own else 0.0,
+            placed=entries * placed if own else 0.0,
             chain=chain,
             scan_iterations=scans,
             first_touch_bytes=self._first_touch_bytes(seen),
             loops=max(nest.rounds[entry.depth :], default=1) > 1,
-            live=most_live(stage.body),
+            live=live,
+            spilled=spilled,
         )
 
     def _vectorises_itself(self) -> bool:
@@ -167,72 +182,56 @@ class StageWalk:
         for access in self.accesses:
             buffer = access.buffer
             if buffer.name not in seen and buffer.space is not Space.SCRATCH:
-                total += extent_of(access.steps[depth], buffer.type.dtype.itemsize).line_bytes
+                total += extent_of(access.walk.steps[depth], buffer.type.dtype.itemsize).line_bytes
             seen.add(buffer.name)
         return total
 
     def _keep_accumulators(self) -> None:
         """In a strip, what is reduced lives in memory: fetched and stored once per few iterations."""
         reductions = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce | Scan)]
-        if self.layout.strip is not None and reductions:
+        if reductions:
             together = max(1, min(8, _FEW_STATEMENTS // len(self.stage.body)))
-            times = 2 * len(reductions) * self._every() / together
+            times = 2 * len(reductions) * self._every / together
             self._counts.count("contiguous", times)
             self._counts.count("vector_bytes", times * self.nest.lanes * reductions[0].dtype.itemsize)
 
+    def _leave_carries(self) -> None:
+        """What is carried is there when the stage is done: one value per entry."""
+        for statement in self.stage.body:
+            if isinstance(statement, Carry):
+                differs = statement.result in self._varying
+                self.scalars[statement.result] = Scalar(self.entry.depth, differs, statement.dtype)
+
     # ---- statements ----------------------------------------------------------------------------------------------
 
-    def _visit(self, statement: Statement) -> None:
-        match statement:
-            case Constant(result, dtype, _):
-                self._define(result, Scalar(0, False, dtype))
-            case Position(result, dtype, value):
-                depth, varying = self._dependence(value)
-                self._index_work(value, depth, varying)
-                self._counts.operate("integer", dtype, self._times(depth, varying), varying=varying)
-                self._define(result, Scalar(depth, varying, dtype))
-            case Test() | Load() | Map():
-                self._define_by(statement)
-            case Reduce(result, dtype, combiner, operand):
-                self._reduction(dtype, combiner, operand)
-                self._define_result(result, dtype)
-            case ArgReduce(result, dtype, _, operand, _):
-                source = self.scalars[operand].dtype
-                self._counts.operate("compare", source, 3 * self._every())
-                self._counts.operate("integer", dtypes.I64, 2 * self._every())
-                self._define_result(result, dtype)
-            case Scan():
-                self._scan(statement)
-            case Store():
-                self._store(statement)
-            case Carry() | Leave() | Repeat() | Next():
-                self._carried(statement)
+    def _constant(self, constant: Constant) -> None:
+        self.scalars[constant.result] = _plain(0, False, constant.dtype)
 
-    def _define_by(self, statement: Test | Load | Map) -> None:
-        match statement:
-            case Test():
-                self._test(statement)
-            case Load():
-                self._load(statement)
-            case Map():
-                self._map(statement)
+    def _position(self, position: Position) -> None:
+        dtype, value = position.dtype, position.value
+        depth, varying = self._dependence(value)
+        self._index_work(value, depth, varying)
+        self._counts.operate("integer", dtype, self._times[varying][depth], varying=varying)
+        self.scalars[position.result] = _plain(depth, varying, dtype)
 
-    def _define(self, number: int, scalar: Scalar) -> None:
-        self.scalars[number] = scalar
-        self._depths[number] = scalar.depth
+    def _reduce(self, reduce: Reduce) -> None:
+        self._reduction(reduce.dtype, reduce.combiner, reduce.operand)
+        self._define_result(reduce.result, reduce.dtype)
+
+    def _arg_reduce(self, reduce: ArgReduce) -> None:
+        source = self.scalars[reduce.operand].dtype
+        self._counts.operate("compare", source, 3 * self._every)
+        self._counts.operate("integer", dtypes.I64, 2 * self._every)
+        self._define_result(reduce.result, reduce.dtype)
 
     def _define_result(self, number: int, dtype: DType) -> None:
         """A reduced value: one per entry of the stage."""
-        self._define(number, Scalar(self.entry.depth, self.entry.vectorised is not None, dtype))
-
-    def _every(self) -> float:
-        return float(self.nest.vectors_to[-1])
-
-    def _times(self, depth: int, varying: bool) -> float:
-        """How often something runs that `depth` loops move."""
-        return self.nest.times(depth, varying=varying)
+        self.scalars[number] = _plain(self.entry.depth, self.entry.vectorised is not None, dtype)
 
     def _dependence(self, value: Affine) -> tuple[int, bool]:
+        walk = exact_walk(value, self.nest)
+        if walk is not None:
+            return walk.moved, walk.stride != 0
         depth, varying = 0, False
         for source in sources_of(value):
             if isinstance(source, Symbol):
@@ -246,7 +245,7 @@ class StageWalk:
     def _index_work(self, value: Affine, depth: int, varying: bool) -> None:
         quotients = _quotients(value)
         if quotients:
-            times = _QUOTIENT * quotients * self._times(depth, varying)
+            times = _QUOTIENT * quotients * self._times[varying][depth]
             self._counts.operate("integer", dtypes.I32, times, varying=varying)
 
     def _test(self, test: Test) -> None:
@@ -255,14 +254,18 @@ class StageWalk:
         for condition in conditions:
             inner, lanes_differ = self._dependence(condition.value)
             depth, varying = max(depth, inner), varying or lanes_differ
-            share *= _share(condition)
+            share *= share_of(condition)
         cut = test in self._cut
         if not cut:
-            self._counts.operate("integer", dtypes.I32, 2 * len(conditions) * self._times(depth, varying))
-        self._define(result, Scalar(depth, varying, dtypes.BOOL, share, cut))
+            self._counts.operate("integer", dtypes.I32, 2 * len(conditions) * self._times[varying][depth])
+        self.scalars[result] = Scalar(depth, varying, dtypes.BOOL, share, cut)
 
     def _load(self, load: Load) -> None:
-        offset_depth, offset_varies = self._dependence(load.offset)
+        walk = exact_walk(load.offset, self.nest)
+        if walk is None:
+            offset_depth, offset_varies = self._dependence(load.offset)
+        else:
+            offset_depth, offset_varies = walk.moved, walk.stride != 0
         depth, varying, share = offset_depth, offset_varies, 1.0
         masked = False
         if load.mask is not None:
@@ -272,18 +275,19 @@ class StageWalk:
         if load.fill is not None:
             fill = self.scalars[load.fill]
             depth, varying = max(depth, fill.depth), varying or fill.varying
-        share = min(share, self._needed.get(load.result, 1.0))
-        times = self._times(offset_depth, offset_varies) * share
-        kind = self._kind(load) if offset_varies else "uniform"
+        if self._needed:
+            share = min(share, self._needed.get(load.result, 1.0))
+        times = self._times[offset_varies][offset_depth] * share
+        kind = self._kind(load, walk) if offset_varies else "uniform"
         if kind == "strided" and not masked:
             times = self._shuffled(load, times)
-        self._walked(load, times, kind, share, masked=load.mask is not None)
+        self._walked(load, times, kind, share, walk)
         if masked:
             self._counts.count("masked", times)
-            self._counts.operate("compare", load.dtype, self._times(depth, varying))
+            self._counts.operate("compare", load.dtype, self._times[varying][depth])
         if load.dtype.is_float and load.dtype.bits == 16:
             self._counts.operate("convert", load.dtype, times)
-        self._define(load.result, Scalar(depth, varying, load.dtype))
+        self.scalars[load.result] = _plain(depth, varying, load.dtype)
 
     def _store(self, store: Store) -> None:
         buffer = self.buffers[store.buffer]
@@ -293,9 +297,10 @@ class StageWalk:
             mask = self.scalars[store.mask]
             share, masked = mask.share, not mask.cut
         varying = self.nest.vectorised is not None
-        times = self._times(self.nest.depth, varying) * share
-        kind = self._kind(store) if varying else "uniform"
-        self._walked(store, times, kind, share, masked=store.mask is not None)
+        times = self._times[varying][self.nest.depth] * share
+        walk = exact_walk(store.offset, self.nest)
+        kind = self._kind(store, walk) if varying else "uniform"
+        self._walked(store, times, kind, share, walk)
         if masked:
             self._counts.count("masked", times)
         if value.dtype.is_float and buffer.type.dtype.bits == 16:
@@ -315,28 +320,39 @@ class StageWalk:
         self._counts.operate("integer", load.dtype, stride * whole)
         return times - whole
 
-    def _walked(self, statement: Load | Store, times: float, kind: str, share: float, *, masked: bool) -> None:
-        buffer = self.buffers[statement.buffer]
+    def _walked(self, statement: Load | Store, times: float, kind: str, share: float, walk: Walk | None) -> None:
+        buffer, nest, counts = self.buffers[statement.buffer], self.nest, self._counts
+        dtype = buffer.type.dtype
         varying = kind != "uniform"
-        write = isinstance(statement, Store)
-        access = access_of(buffer, statement.offset, self.nest, self._depths, write, masked, share)
+        write = type(statement) is Store
+        masked = statement.mask is not None
+        if walk is not None:
+            access = exact_access(buffer, statement.offset, nest, walk, write, masked, share)
+        else:
+            access = access_of(buffer, statement.offset, nest, _Depths(self.scalars), write, share)
+            self._index_work(statement.offset, access.walk.depth, varying)
         self.accesses.append(access)
-        self._index_work(statement.offset, access.depth, varying)
-        lanes = self.nest.lanes if varying else 1
-        self._counts.count(kind, times)
+        lanes = nest.lanes if varying else 1
+        counts.count(kind, times)
         if kind in ("strided", "gather"):
-            self._counts.count("gathered_elements", times * lanes)
-            self._counts.operate("scatter" if write else "gather", buffer.type.dtype, times)
+            counts.count("gathered_elements", times * lanes)
+            counts.operate("scatter" if write else "gather", dtype, times)
         if self._transposed and statement in self._transposed:
-            self._counts.operate("integer", buffer.type.dtype, _TRANSPOSE * math.log2(lanes) * times)
-        self._counts.count("vector_bytes", times * lanes * buffer.type.dtype.itemsize)
-        stride = 0 if self.nest.vectorised is None else abs(statement.offset.coefficient(self.nest.vectorised))
-        walk = far_walk(access, self.nest, kind, stride * buffer.type.dtype.itemsize, times)
-        if access.copies == 1 and walk is not None:
-            self._counts.count("far_steps", walk.steps)
-            self._counts.far.append(walk)
+            counts.operate("integer", dtype, _TRANSPOSE * math.log2(lanes) * times)
+        counts.count("vector_bytes", times * lanes * dtype.itemsize)
+        if access.copies == 1:
+            stride = 0 if nest.vectorised is None else self._stride(statement, walk, nest.vectorised)
+            far = far_walk(access, nest, kind, abs(stride) * dtype.itemsize, times)
+            if far is not None:
+                counts.count("far_steps", far.steps)
+                counts.far.append(far)
 
-    def _kind(self, statement: Load | Store) -> str:
+    @staticmethod
+    def _stride(statement: Load | Store, walk: Walk | None, vectorised: Symbol) -> int:
+        """Elements between neighbouring lanes, what is no sum of loops left out."""
+        return statement.offset.coefficient(vectorised) if walk is None else walk.stride
+
+    def _kind(self, statement: Load | Store, walk: Walk | None) -> str:
         """How lanes walk, of a position in which they differ."""
         offset, vectorised = statement.offset, self.nest.vectorised
         if vectorised is None:
@@ -344,32 +360,38 @@ class StageWalk:
         private = self.nest.copies > 1 and self.buffers[statement.buffer].space is Space.SCRATCH
         if private or (self._transposed and statement in self._transposed):
             return "contiguous"
-        for variable, _ in offset.terms:
+        for variable, _ in () if walk is not None else offset.terms:
             if isinstance(variable, Element):
                 if self.scalars[int(variable.source)].varying:
                     return "gather"
             elif not isinstance(variable, Symbol) and vectorised in list(sources_of(_inside(variable))):
                 return "gather"
-        stride = offset.coefficient(vectorised)
+        stride = self._stride(statement, walk, vectorised)
         if stride == 0:
             return "uniform"
         return "contiguous" if stride in (1, -1) else "strided"
 
     def _map(self, statement: Map) -> None:
-        operands = [self.scalars[number] for number in statement.operands]
+        scalars, counts, opcode, dtype = self.scalars, self._counts, statement.opcode, statement.dtype
+        operands = [scalars[number] for number in statement.operands]
         depth, varying = 0, False
         for operand in operands:
-            depth, varying = max(depth, operand.depth), varying or operand.varying
-        work = _work_of(statement.opcode, statement.dtype, tuple([operand.dtype for operand in operands]))
-        if not (statement.opcode == "select" and operands[0].cut):
-            times = self._every() if self._stays else self._times(depth, varying)
+            if operand.depth > depth:
+                depth = operand.depth
+            varying = varying or operand.varying
+        work = _work_of(opcode, dtype, tuple([operand.dtype for operand in operands]))
+        if not (opcode == "select" and operands[0].cut):
+            times = self._every if self._stays else self._times[varying][depth]
             times = times * self._needed.get(statement.result, 1.0) if work.computes else 0.0
-            counted = self._counts.operations if varying else self._counts.scalars
+            counted = counts.operations if varying else counts.scalars
             for key, weight in work.operations:
                 counted[key] = counted.get(key, 0.0) + weight * times
-        if statement.dtype.is_float and statement.result not in self._packed:
-            self._counts.flops += work.flops * self.nest.elements_to[depth]
-        self._define(statement.result, _mapped(statement, operands, depth, varying))
+        if dtype.is_float and statement.result not in self._packed:
+            counts.flops += work.flops * self.nest.elements_to[depth]
+        is_plain = dtype != dtypes.BOOL
+        scalars[statement.result] = (
+            _plain(depth, varying, dtype) if is_plain else _mapped(statement, operands, depth, varying)
+        )
 
     def _scan(self, statement: Scan) -> None:
         dtype = statement.dtype
@@ -378,19 +400,19 @@ class StageWalk:
             # in a vector: a shuffle and an operation for each doubling, and both for what goes on behind it
             levels = self.nest.lanes.bit_length() - 1
             for op_class, weight in (("integer", 1), *mix_of(statement.combiner, dtype)):
-                self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every())
-        self._define(statement.result, Scalar(self.nest.depth, self.nest.vectorised is not None, dtype))
+                self._counts.operate(op_class, dtype, weight * (levels + 1) * self._every)
+        self.scalars[statement.result] = Scalar(self.nest.depth, self.nest.vectorised is not None, dtype)
 
     def _carried(self, statement: Carry | Leave | Repeat | Next) -> None:
         """What is handed on stays in registers: it costs time in chains only. To ask for an end is a comparison."""
         if isinstance(statement, Leave | Repeat):
-            self._counts.operate("compare", dtypes.BOOL, self._every())
+            self._counts.operate("compare", dtypes.BOOL, self._every)
         if isinstance(statement, Carry):
             differs = statement.result in self._varying
-            self._define(statement.result, Scalar(self.nest.depth, differs, statement.dtype))
+            self.scalars[statement.result] = Scalar(self.nest.depth, differs, statement.dtype)
 
     def _reduction(self, dtype: DType, combiner: str, operand: int) -> None:
-        times = self._every()
+        times = self._every
         if combiner in ("maximum", "minimum") and dtype.is_float:
             self._counts.operate("compare", dtype, 3 * times)
         else:
@@ -407,13 +429,50 @@ class StageWalk:
         """(dependent operations, those of scans) over all entries."""
         if self.stage.before:
             return float(self.nest.rounds_to[-1]) * recurrence(self.stage), 0.0
+        if _CHAINING.isdisjoint(self._has):
+            return 0.0, 0.0
         links = max(map(_links, self.stage.body), default=0.0)
-        if any(isinstance(s, Scan) for s in self.stage.body):
+        if Scan in self._has:
             serial = links * float(self.nest.vectors_to[-1] if own else self.nest.rounds_to[-1])
             return serial, serial
         if links and (own or self.stage.symbols):
             return links * max(float(self.nest.rounds_to[-1] - self.entry.rounds_to[-1]), 0.0), 0.0
         return 0.0, 0.0
+
+    _visits: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
+        Constant: _constant,
+        Position: _position,
+        Test: _test,
+        Load: _load,
+        Map: _map,
+        Reduce: _reduce,
+        ArgReduce: _arg_reduce,
+        Scan: _scan,
+        Store: _store,
+        **dict.fromkeys((Carry, Leave, Repeat, Next), _carried),
+    }
+
+
+class _Depths(Mapping[int, int]):
+    """Loops that move the scalars that are known so far, by number."""
+
+    __slots__ = ("_scalars",)
+
+    def __init__(self, scalars: Mapping[int, Scalar]) -> None:
+        self._scalars = scalars
+
+    def __getitem__(self, number: int) -> int:
+        return self._scalars[number].depth
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._scalars)
+
+    def __len__(self) -> int:
+        return len(self._scalars)
+
+
+_REDUCING: frozenset[type] = frozenset((Reduce, ArgReduce))
+_CHAINING: frozenset[type] = frozenset((Reduce, ArgReduce, Scan))
 
 
 def _links(statement: Statement) -> float:
@@ -442,42 +501,6 @@ def _mapped(statement: Map, operands: list[Scalar], depth: int, varying: bool) -
         case _:
             return Scalar(depth, varying, statement.dtype)
     return Scalar(depth, varying, statement.dtype, share, all(o.cut for o in operands))
-
-
-def _needed_shares(body: tuple[Statement, ...], cut: Collection[Test]) -> dict[int, float]:
-    """For each scalar the share of iterations that need it, where loops are cut at the conditions that choose."""
-    shares = {s.result: math.prod(map(_share, s.conditions)) for s in body if isinstance(s, Test) and s in cut}
-    needed: dict[int, float] = {}
-    for statement in reversed(body):
-        share = 1.0 if isinstance(statement, Effect) else needed.get(statement.result, 0.0)
-        if isinstance(statement, Reduce | ArgReduce | Scan | Carry):
-            share = 1.0
-        operands = operands_of(statement)
-        chosen = shares.get(operands[0]) if isinstance(statement, Map) and statement.opcode == "select" else None
-        for place, number in enumerate(operands):
-            part = 1.0 if chosen is None or place == 0 else (chosen if place == 1 else 1.0 - chosen)
-            needed[number] = min(1.0, needed.get(number, 0.0) + share * part)
-    return needed
-
-
-def _cut_tests(stage: Stage, nest: LoopNest, tiles: Symbol | None) -> frozenset[Test]:
-    """The tests at which the loops are cut: each condition hangs on one symbol.
-
-    With tiles of rows, conditions on a tile's rows are known too, and others as far as the code has copies for them.
-    """
-    tests = [s for s in stage.body if isinstance(s, Test)]
-    if tiles is None:
-        return frozenset(t for t in tests if all(len(c.value.terms) <= 1 and c.multiple == 1 for c in t.conditions))
-    candidates = [s for s in stage.symbols if s != stage.vectorised or s.extent > 2 * nest.lanes]
-    known = plan_segments((stage,), candidates)
-
-    def is_known(condition: Condition) -> bool:
-        symbols = [variable for variable, _ in condition.value.terms]
-        return condition.multiple == 1 and (
-            tiles in symbols or (len(symbols) <= 1 and all(s in known for s in symbols))
-        )
-
-    return frozenset(t for t in tests if all(map(is_known, t.conditions)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,10 +534,3 @@ def _quotients(value: Affine) -> int:
 
 def _inside(variable: Quotient | Remainder | Symbol | Element) -> Affine:
     return variable.value if isinstance(variable, Quotient | Remainder) else Affine()
-
-
-def _share(condition: Condition) -> float:
-    """The share of positions at which a condition holds, if each value is equally likely."""
-    lo, hi = bounds(condition.value)
-    inside = min(hi + 1, condition.hi) - max(lo, condition.lo)
-    return min(max(inside, 0) / max(hi + 1 - lo, 1), 1.0) / max(condition.multiple, 1)
