@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.tracer import TracerArray, WeakScalar
+from autofuse.frontend.tracer import TracerArray
 
 
 def isinstance_in_numpy(value: Any, kinds: Any) -> bool:
@@ -21,8 +21,9 @@ def isinstance_in_numpy(value: Any, kinds: Any) -> bool:
 
 
 def _class_in_numpy(value: Any) -> type | None:
-    if isinstance(value, WeakScalar):
-        return value.python
     if isinstance(value, TracerArray):
+        python: type | None = getattr(value, "python", None)
+        if python is not None:  # one of Python's numbers, which the run decides
+            return python
         return value.dtype.type if value.is_scalar else np.ndarray
     return np.ndarray if hasattr(type(value), "is_selection") else None

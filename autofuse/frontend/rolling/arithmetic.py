@@ -16,10 +16,13 @@ from autofuse.frontend.rolling.numbers import (
     Atom,
     Comparison,
     Number,
+    Truth,
     floating,
     larger,
     plain,
     simplified,
+    truth_of,
+    whole_number,
 )
 from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -32,13 +35,19 @@ _EXACT = 1 << 53
 def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
     """Two of Python's numbers that are computed with; None if one is an array."""
     for side in (a, b):
-        if not isinstance(side, Number) and type(side) not in (int, float, bool):
+        if not isinstance(side, Number | Truth) and type(side) not in (int, float, bool):
             return None
-    for side in (a, b):
-        if isinstance(side, Number):
-            side.computed_with = True
-    first, second = (int(side) if type(side) is bool else side for side in (a, b))
+    first, second = map(_number, (a, b))
     return first, second
+
+
+def _number(side: Any) -> Any:
+    """One of Python's numbers as a number that is computed with: bools are integers."""
+    if isinstance(side, Truth):
+        side = whole_number(side)
+    if isinstance(side, Number):
+        side.computed_with = True
+    return int(side) if type(side) is bool else side
 
 
 def _negative(number: Number) -> Any:
@@ -277,7 +286,29 @@ def _install() -> None:
     for name, method in OPERATIONS.items():
         if name not in vars(Number) and name != "__idivmod__":
             setattr(Number, name, method)
+        if name != "__idivmod__":
+            setattr(Truth, name, method)
+    for name in (f"__{prefix}{name}__" for name in ("and", "or", "xor") for prefix in ("", "r", "i")):
+        setattr(Truth, name, _of_bools(name))
+    for name, unary in {"neg": operator.neg, "pos": operator.pos, "abs": operator.abs}.items():
+        setattr(Truth, f"__{name}__", _of_number(unary))
+    setattr(Truth, "__invert__", _of_number(lambda number: -number - 1))  # noqa: B010  # as the others
     OPERATIONS.update(__neg__=_negative, __abs__=_magnitude)
+
+
+def _of_bools(name: str) -> Callable[[Any, Any], Any]:
+    """`&`, `|` or `^`, which of two bools is one."""
+    with_arrays = getattr(TracerArray, name)
+
+    def method(self: Any, other: Any) -> Any:
+        found = with_arrays(self, other)
+        return truth_of(found) if isinstance(other, bool | Truth) else found
+
+    return method
+
+
+def _of_number(operation: Callable[[Any], Any]) -> Callable[[Truth], Any]:
+    return lambda self: operation(_number(self))
 
 
 def _method(name: str, operation: Callable[[Any, Any], Any], swap: bool) -> Callable[[Any, Any], Any]:

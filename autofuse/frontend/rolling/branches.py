@@ -15,7 +15,7 @@ from autofuse.frontend.rolling.appending import growing_lists
 from autofuse.frontend.rolling.arithmetic import truth
 from autofuse.frontend.rolling.carried import Name, zeros
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
-from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, floating, larger
+from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, floating, larger, truth_of
 from autofuse.frontend.rolling.places import Place, put_back
 from autofuse.frontend.rolling.returns import is_returned
 from autofuse.frontend.tracecontext import Checks, current, innermost_fork
@@ -51,7 +51,7 @@ def opposite(test: Any) -> Any:
     if traced is None:
         return not test
     turned: Any = np.logical_not(traced)
-    return _like(turned, traced)
+    return _like(truth_of(turned), traced)
 
 
 def _several(tests: Sequence[Callable[[], Any]], ufunc: np.ufunc, *, stops: bool) -> Any:

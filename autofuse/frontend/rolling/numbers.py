@@ -206,10 +206,22 @@ class Number(WeakScalar):
         raise CannotRollError("it hashes an integer that changes with the iteration")
 
 
-class Comparison(TracerArray):
+class Truth(TracerArray):
+    """A `bool` of Python's that only the run knows: what is computed of it is an integer (`arithmetic`)."""
+
+    __slots__ = ()
+    python: type = bool
+
+
+class Comparison(Truth):
     """A comparison of Python's numbers: Python could tell what it is, were every iteration traced."""
 
     __slots__ = ()
+
+
+def truth_of(test: TracerArray) -> Truth:
+    """A traced bool as one of Python's."""
+    return Truth(test.cell, is_scalar=True)
 
 
 def plain(number: Any) -> Number:

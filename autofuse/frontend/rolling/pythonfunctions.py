@@ -12,11 +12,11 @@ import numpy as np
 
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.promotion import as_tracer, convert, value_of
-from autofuse.frontend.rolling.arithmetic import greatest, least
+from autofuse.frontend.rolling.arithmetic import greatest, least, truth
 from autofuse.frontend.rolling.comprehensions import CONSUMERS, Generated
 from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
-from autofuse.frontend.rolling.numbers import Number, floating, whole_number
+from autofuse.frontend.rolling.numbers import Number, floating, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.tracer import TracerArray, fresh
 
@@ -66,14 +66,17 @@ def _int(*args: Any) -> Any:
     return whole_number(whole)
 
 
+def _bool(*args: Any) -> Any:
+    if len(args) != 1 or not _is_traced(args[0]):
+        return bool(*args)
+    number = args[0]
+    return truth(number) if isinstance(number, Number) else truth_of(np.not_equal(number, 0))
+
+
 def _len(value: Any) -> Any:
     if isinstance(value, Growing):
         return value.length
     return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
-
-
-def _isinstance(value: Any, kind: Any) -> bool:
-    return isinstance(value.python(0) if isinstance(value, Number) else value, kind)
 
 
 def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahead: Callable[[Any, Any], Any]) -> Any:
@@ -101,7 +104,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     reversed: functools.partial(Walk, reversed),
     float: _float,
     int: _int,
-    isinstance: _isinstance,
+    bool: _bool,
     len: _len,
     min: _extreme(min, least, lambda a, b: a < b),
     max: _extreme(max, greatest, lambda a, b: a > b),
@@ -115,7 +118,7 @@ def _math(function: Callable[..., Any], ufunc: Callable[..., Any], *args: Any) -
     found = ufunc(*(fresh(value_of(arg, _F64)) for arg in args))
     if function in (math.floor, math.ceil, math.trunc):
         return whole_number(found)
-    return found if found.dtype == np.bool_ else floating(found.value)
+    return truth_of(found) if found.dtype == np.bool_ else floating(found.value)
 
 
 _MATH: dict[Any, Callable[..., Any]] = {
