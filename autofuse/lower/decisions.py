@@ -50,6 +50,8 @@ class KernelShape:
     """Whether products over a softmax walk their axis once."""
     is_plain_product: bool
     """Whether it is what libraries of products do in one call."""
+    adds_up: bool
+    """Whether it is a product whose depth may be taken in parts: with elementwise work behind it, or none."""
     rescales: bool
     """Whether sums of a row are rescaled as a maximum grows."""
     chooses: bool
@@ -87,7 +89,8 @@ class KernelShape:
             multiplies_apart=any(isinstance(step, Dot) for step in apart),
             multiplies_floats=any(dot.dtype.name in ("f32", "f64") for dot in dots),
             sweeps=any(phase.sweep is not None for phase in program.phases()),
-            is_plain_product=bool(dots) and plain_product(program) is not None,
+            is_plain_product=bool(dots) and plain_product(program.whole or program) is not None,
+            adds_up=_adds_up(program),
             rescales=any(stage.stabiliser is not None for stage in stages),
             chooses=chooses,
             packs=chooses and any(map(packs, program.phases())),
@@ -108,6 +111,19 @@ def _carries(phase: Phase) -> bool:
         and all(map(walks_in_blocks, stages))
         and any(isinstance(s, Carry) for stage in stages for s in stage.body)
     )
+
+
+def _adds_up(program: TileProgram) -> bool:
+    whole = program.whole or program
+    if len(whole.launches) != 1 or len(whole.launches[0]) != 1:
+        return False
+    (phase,) = whole.launches[0]
+    first, *others = phase.steps
+    if not isinstance(first, Dot) or phase.sweep is not None:
+        return False
+    bodies = [stage.body for step in others if isinstance(step, RowGroup) for stage in step.stages]
+    has_dots = any(isinstance(step, Dot) for step in others)
+    return not has_dots and not any(isinstance(s, Reduce) for body in bodies for s in body)
 
 
 def _never(shape: KernelShape) -> bool:  # noqa: ARG001  # what asks of a shape has one signature

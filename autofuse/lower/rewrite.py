@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
@@ -143,3 +143,24 @@ def number_elements(value: Affine) -> Affine:
 
 def _condition(condition: Condition, rewrite: Rewrite) -> Condition:
     return replace(condition, value=rewrite(condition.value))
+
+
+def reading(statement: Statement, known: Mapping[Scalar, Scalar]) -> Statement:
+    """The statement with other scalars for those that it reads."""
+
+    def element(variable: index.Variable) -> Affine | None:
+        if isinstance(variable, Element) and int(variable.source) in known:
+            return index.of(replace(variable, source=known[int(variable.source)]))
+        return None
+
+    moved = rewritten(statement, lambda value: value if index.is_static(value) else index.substitute(value, element))
+    match moved:
+        case Map(operands=numbers):
+            return replace(moved, operands=tuple(known.get(number, number) for number in numbers))
+        case Load(mask=mask, fill=fill) if mask is not None or fill is not None:
+            of = {None: None, **known}
+            return replace(moved, mask=of.get(mask, mask), fill=of.get(fill, fill))
+        case Store(value=value, mask=mask):
+            return replace(moved, value=known.get(value, value), mask=None if mask is None else known.get(mask, mask))
+        case _:
+            return moved

@@ -37,7 +37,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass
+from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.schedule import Schedule
 
 Scalar = int
@@ -430,6 +430,8 @@ class TileProgram:
     schedule: Schedule
     reads_around: bool = False
     """Whether it computes values that are read at several positions, which tiles can keep."""
+    whole: TileProgram | None = field(default=None, compare=False)
+    """The same before its product was taken in parts, for who knows such products by another way."""
 
     def parameters(self) -> tuple[Buffer, ...]:
         """The global buffers, in the order in which a launcher passes their addresses."""

@@ -73,8 +73,8 @@ def _online(shape: KernelShape) -> tuple[str, ...]:
 
 
 def _split(shape: KernelShape) -> tuple[int, ...]:
-    """A sweep's axis is cut as a long loop is."""
-    if shape.sweeps:
+    """A sweep's axis is cut as a long loop is, and so is the depth of a product."""
+    if shape.sweeps or shape.adds_up:
         return (0, 1, 2, 4, 8, 16)
     return (0, 1, 4, 8, 32, 128, 512) if shape.reduces and not shape.in_row_blocks else ()
 
@@ -110,7 +110,7 @@ CUDA_DECISIONS = Decisions(
         Rule(
             SPLIT,
             _split,
-            lambda shape: not shape.reduces,
+            lambda shape: not (shape.reduces or shape.adds_up),
         ),
     )
 )

@@ -76,7 +76,7 @@ def _lines(code: CudaCode, gpu: Gpu, model: GpuModel) -> tuple[str, ...]:
     if facts is not None:
         uses = [_use(launch, needs, gpu) for launch, needs in zip(launches, facts.launches, strict=True)]
     if code.together_us is not None:
-        costs = [f"by the model, us: {code.together_us:.3g} together"]
+        costs = [*[""] * (len(launches) - 1), f"by the model, us: {code.together_us:.3g} together"]
     elif isinstance(code.program, TileProgram):
         costs = [terms.text() for terms in model.launches(KernelFacts(code.program, facts))]
     else:

@@ -34,6 +34,7 @@ from autofuse.targets.cuda.codegen.producttiles import (
     best_tile,
     shape_of,
     tile_element,
+    tiles_clocks,
     units_of,
 )
 from autofuse.targets.cuda.codegen.tensorproducts import SETS, TensorProduct
@@ -92,6 +93,16 @@ def tile_of(
     left, right = (_dtype(matrix.buffer, buffers) for matrix in (dot.lhs, dot.rhs))
     units, size = units_of(dot, left, right, arch), tile_element(dot, left, right, arch).itemsize
     return best_tile(rows, dot.columns, others, units, size, widths, schedule, most_rows)
+
+
+def product_clocks(
+    dot: Dot, buffers: Mapping[str, Buffer], arch: str, schedule: Schedule, rows: int, others: int
+) -> float:
+    """Clocks of a step of the depth of a lone product in its best tiles. `others`: of the same kind, itself counted."""
+    left, right = (_dtype(matrix.buffer, buffers) for matrix in (dot.lhs, dot.rhs))
+    units, size = units_of(dot, left, right, arch), tile_element(dot, left, right, arch).itemsize
+    tile = tile_of(dot, buffers, arch, schedule, rows, others, (*wide_columns(dot, buffers, arch), *COLUMNS))
+    return tiles_clocks(rows, dot.columns, others, units, size, tile)
 
 
 class DotWriter:

@@ -35,6 +35,11 @@ _MATRIX_RATE, _PLAIN_RATE = 1024.0, 64.0
 by its ordinary ones, half of what they could do (33 TFLOP/s of an H200, measured)."""
 _LOAD_RATE = 64.0
 """Bytes that a multiprocessor gets from the L2 in a clock."""
+_ALONE = 1.2
+"""How many times as long a block of ordinary units takes that has a multiprocessor for itself, and so too few warps: a
+step of 16 x 64 took 55 clocks of an H200, and 46 beside others."""
+_LAUNCH_CLOCKS = 4000.0
+"""Of another launch of a kernel: 2 us."""
 _HIDDEN = 0.75
 """Share of the shorter of loading and multiplying that the longer one hides."""
 _LINE_BYTES, _DEEP_LINE_BYTES = 64, 128
@@ -244,13 +249,6 @@ def best_tile(
         high, wide = map(int, asked.split("x"))
         return min(high, most_rows), max((width for width in widths if width <= wide), default=min(widths))
 
-    def cost(size: tuple[int, int]) -> float:
-        high, wide = size
-        blocks = others * math.ceil(rows / high) * math.ceil(columns / wide)
-        padded = padded_columns(wide, units)
-        multiplied = high * padded / (2 * _MATRIX_RATE / itemsize) if units == "matrix" else step_clocks(high, wide)
-        return math.ceil(blocks / BUSY) * _both(multiplied, (high + padded) * itemsize / _LOAD_RATE)
-
     def fits(size: tuple[int, int]) -> bool:
         padded = padded_columns(size[1], units)
         if units == "matrix":
@@ -258,4 +256,20 @@ def best_tile(
         return size[0] * padded * itemsize // (4 * DOT_THREADS) <= _MOST_SUMS
 
     heights = list(dict.fromkeys(min(high, most_rows) for high in ROWS))
-    return min(filter(fits, ((high, wide) for high in heights for wide in widths)), key=cost)
+    sizes = filter(fits, ((high, wide) for high in heights for wide in widths))
+    return min(sizes, key=lambda size: tiles_clocks(rows, columns, others, units, itemsize, size))
+
+
+def tiles_clocks(rows: int, columns: int, others: int, units: Units, itemsize: int, size: tuple[int, int]) -> float:
+    """Clocks of a step of the depth of products of `rows` x `columns` in tiles of a size, one wave after the other."""
+    high, wide = size
+    blocks = others * math.ceil(rows / high) * math.ceil(columns / wide)
+    padded = padded_columns(wide, units)
+    multiplied = high * padded / (2 * _MATRIX_RATE / itemsize) if units == "matrix" else step_clocks(high, wide)
+    alone = _ALONE if units == "plain" and blocks <= BUSY else 1.0
+    return alone * math.ceil(blocks / BUSY) * _both(multiplied, (high + padded) * itemsize / _LOAD_RATE)
+
+
+def parts_clocks(nbytes: int) -> float:
+    """Clocks for sums in parts of so many bytes: they go to the L2 and come back, and are added by another launch."""
+    return _LAUNCH_CLOCKS + 2 * nbytes / (_LOAD_RATE * BUSY)

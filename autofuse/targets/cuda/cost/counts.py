@@ -154,6 +154,7 @@ class _Reader:
         own = lane is not None and lane in stage.symbols
         entries = points if own else -(-points // WARP)
         rounds = loops // max(lane.extent, 1) * -(-lane.extent // WARP) if lane is not None and own else loops
+        used = lane.extent / (-(-lane.extent // WARP) * WARP) if lane is not None and own and lane.extent else 1.0
         tiles = swept_tiles(planned, stage)
         vectors = entries * rounds if tiles is None else math.ceil(entries * rounds * tiles.visible)
         alike = invariants(stage) if tiles is not None else frozenset[Scalar]()
@@ -169,7 +170,9 @@ class _Reader:
                 times = math.ceil(entries * tiles.each_row)
             if isinstance(statement, Load | Store):
                 walked = self.tiled.get(id(statement), lane)
-                self._access(statement, (*phase.grid, *stage.symbols), walked, times, points * loops, counts, moved)
+                lanes = used if walked is lane else 1.0
+                symbols = (*phase.grid, *stage.symbols)
+                self._access(statement, symbols, walked, times, lanes, points * loops, counts, moved)
             for key, dtype, count in operations_of(self.costs, statement):
                 operations[key] = operations.get(key, 0.0) + count * times
                 flops += float(dtype.is_float) * points * loops
@@ -206,11 +209,12 @@ class _Reader:
         symbols: tuple[Symbol, ...],
         lane: Symbol | None,
         vectors: int,
+        used: float,
         iterations: int,
         counts: dict[str, float],
         moved: dict[tuple[str, bool], int],
     ) -> None:
-        """Count one load or store."""
+        """Count one load or store. `used`: of a warp's lanes, those that have an element of a row."""
         buffer = self.buffers[access.buffer]
         itemsize = buffer.type.dtype.itemsize
         kind, step = _walk(access.offset, lane)
@@ -229,7 +233,8 @@ class _Reader:
             counts["vector_bytes"] += self.alike[one]
             self.alike[one] = 0  # other stages find it there
             return
-        sectors = {"uniform": 1, "gather": WARP}.get(kind, min(WARP, max(1, step * itemsize)))
+        wanted = {"uniform": 1.0, "gather": WARP * used}.get(kind, min(WARP, max(1, step * itemsize)) * used)
+        sectors = max(1.0, wanted)
         counts["vector_bytes"] += vectors * sectors * SECTOR_BYTES * self._fresh(access)
 
     def _fresh(self, access: Load | Store) -> float:

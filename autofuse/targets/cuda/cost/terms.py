@@ -4,7 +4,7 @@
     l2       bytes of sectors that warps ask for, over the L2's bandwidth
     issue    instructions of warps, over those that start in a cycle
     special  approximated functions, over what their units give
-    product  products of matrices in whole tiles, on ordinary or on matrix units
+    product  products of matrices in whole tiles, on ordinary or on matrix units; the former wait for shared memory
     shared   wavefronts of shared memory, and local memory that the first-level cache holds
     serial   chains of dependent steps, and rounds of products that wait for their tiles
     start    from the kernel before
@@ -67,6 +67,12 @@ _KEPT_REGISTERS = 16
 _ROUND_CYCLES = 400.0
 """Of a round of a product whose tiles come from the L2: 261 for a load (Luo et al. 2024), the rest is an estimate for
 its instructions and the barrier."""
+_EXPOSED = 0.25
+"""Of the shorter of what ordinary units and shared memory do for a product, what the longer one does not hide. Steps of
+tiles of 16 x 64, 64 x 64 and 128 x 64 took 46, 89 and 129 to 146 clocks of an H200; this says 43, 78 and 140."""
+_ALONE = 1.2
+"""Times as long as a step of such a product takes in a block that has a multiprocessor for itself: 55 clocks were
+measured for 16 x 64."""
 _INTEGER_SHARE, _LONG_SHARE = 0.5, 0.125
 """Of the rate of products of f32: those of integers, and of 64-bit ones, which take several instructions."""
 _BOUNDS: dict[str, Bound] = {
@@ -159,7 +165,7 @@ def launch_terms(
     waves = counts.shared_wavefronts + spilled * kept / WAVEFRONT_BYTES
     chain = max((stage.chain / max(stage.entries, 1) for stage in stages), default=0.0)
     work = slow * max(slots / rates.issues_per_s, _f64_s(gpu, rates, stages))
-    multiplied = spread.slowest * sum(_product_s(gpu, rates, product) for product in counts.products)
+    multiplied, fed = _multiplied_s(gpu, rates, counts, spread, slow)
     apart = work / spread.each if counts.products else 0.0
     waited = sum(product.rounds / max(product.stages - 1, 1) for product in counts.products) * math.ceil(spread.waves)
     return Terms(
@@ -168,7 +174,7 @@ def launch_terms(
         issue=1e6 * (work + slow * own_slots / rates.issues_per_s),
         special=1e6 * slow * special / rates.special_per_s,
         product=1e6 * (multiplied + apart),
-        shared=1e6 * (slow * waves / (gpu.multiprocessors * gpu.clock_hz) + apart),
+        shared=1e6 * (slow * waves / (gpu.multiprocessors * gpu.clock_hz) + fed + apart),
         serial=chain * rates.step_us + 1e6 * (waited * _ROUND_CYCLES / gpu.clock_hz + apart),
         start=rates.launch_us,
         flight_bytes=flight * counts.threads * spread.each,
@@ -270,6 +276,21 @@ def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
     )
     units = rates.issues_per_s / 4 * gpu.f64_per_clock
     return WARP * count / units
+
+
+def _multiplied_s(gpu: Gpu, rates: Rates, counts: LaunchCounts, spread: _Spread, slow: float) -> tuple[float, float]:
+    """What multiplying takes, and what the products of ordinary units take beside reading shared memory."""
+    multiplied = fed = 0.0
+    alone = _ALONE if spread.each == 1 else 1.0
+    for product in counts.products:
+        own = spread.slowest * _product_s(gpu, rates, product)
+        if product.units == "plain":
+            read = slow * product.wavefronts / (gpu.multiprocessors * gpu.clock_hz)
+            exposed = _EXPOSED * min(own, read)
+            fed += (alone - 1.0) * read + alone * exposed
+            own = alone * (own + exposed)
+        multiplied += own
+    return multiplied, fed
 
 
 def _product_s(gpu: Gpu, rates: Rates, product: ProductCounts) -> float:

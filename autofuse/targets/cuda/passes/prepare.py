@@ -13,6 +13,7 @@ from autofuse.targets.cuda.gpus import has_clusters, shared_bytes_per_block
 from autofuse.targets.cuda.passes.online import sweep_products
 from autofuse.targets.cuda.passes.onlinerows import walk_once
 from autofuse.targets.cuda.passes.rows import keep_rows
+from autofuse.targets.cuda.passes.splitproducts import split_products
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class CudaPasses:
         return plain
 
     def _swept(self, program: TileProgram) -> TileProgram:
-        swept = sweep_products(program, self.arch)
+        swept = split_products(sweep_products(program, self.arch), self.arch)
         return swept if swept is program or self._fits(swept) else program
 
     def _fits(self, program: TileProgram) -> bool:

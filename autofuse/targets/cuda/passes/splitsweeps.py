@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autofuse.ir import index
 from autofuse.ir.dtypes import BOOL, F32, DType
-from autofuse.ir.index import Affine, Element, Symbol
+from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
-from autofuse.lower.rewrite import rewritten, statements
+from autofuse.lower.rewrite import reading, rewritten, statements
 from autofuse.lower.tile import (
     Buffer,
     Constant,
@@ -148,7 +148,7 @@ class _Splitter:
         zero = self._constant(body, maximum.dtype, 0.0)
         held = self._map(body, maximum.dtype, "select", none, zero, maximum.result)
         known = {maximum.result: held}
-        return replace(stage, body=(*body, *(_reading(statement, known) for statement in stage.body)))
+        return replace(stage, body=(*body, *(reading(statement, known) for statement in stage.body)))
 
     @property
     def _maximum(self) -> Reduce:
@@ -269,7 +269,7 @@ class _Splitter:
         alone: dict[str, str] = {}
         body: list[Statement] = []
         for statement in (s for stage in self.stages[2:] for s in stage.body):
-            made = _reading(statement, totals)
+            made = reading(statement, totals)
             if isinstance(made, Store) and self.buffers[made.buffer].space is Space.SCRATCH:
                 kind = self.buffers[made.buffer].type.dtype
                 alone[made.buffer] = self._add("row", TensorType((1,), kind), Space.SCRATCH)
@@ -306,33 +306,12 @@ class _Splitter:
             elif isinstance(statement, Load) and statement.buffer in alone:
                 body.append(replace(statement, buffer=alone[statement.buffer], offset=Affine()))
             else:
-                body.append(_reading(rewritten(statement, self._in_row), known))
+                body.append(reading(rewritten(statement, self._in_row), known))
         return Stage((walk,), tuple(body), walk)
 
     def _in_row(self, value: Affine) -> Affine:
         """A place, where rows are not blocks: what was the row in its block is part of the row's number."""
         return index.renamed(value, {self.block.local: Affine()})
-
-
-def _reading(statement: Statement, known: Mapping[Scalar, Scalar]) -> Statement:
-    """The statement with other scalars for those that it reads."""
-
-    def element(variable: index.Variable) -> Affine | None:
-        if isinstance(variable, Element) and int(variable.source) in known:
-            return index.of(replace(variable, source=known[int(variable.source)]))
-        return None
-
-    moved = rewritten(statement, lambda value: value if index.is_static(value) else index.substitute(value, element))
-    match moved:
-        case Map(operands=numbers):
-            return replace(moved, operands=tuple(known.get(number, number) for number in numbers))
-        case Load(mask=mask, fill=fill) if mask is not None or fill is not None:
-            of = {None: None, **known}
-            return replace(moved, mask=of.get(mask, mask), fill=of.get(fill, fill))
-        case Store(value=value):
-            return replace(moved, value=known.get(value, value))
-        case _:
-            return moved
 
 
 def _touched(phase: Phase) -> Iterator[str]:

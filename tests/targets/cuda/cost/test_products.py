@@ -13,7 +13,7 @@ import autofuse as af
 from autofuse.cost_models.base import KernelFacts
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.schedule import SPLIT, Schedule
 from autofuse.lower.tile import Dot, TileProgram
 from autofuse.targets.cuda.cost.counts import counted
 from autofuse.targets.cuda.cost.launches import LaunchCounts
@@ -33,8 +33,11 @@ def zeros(*shape: int, dtype: Any = F32) -> Any:
 
 
 def whole(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule()) -> TileProgram:  # noqa: B008
+    """A function as one kernel, of which no loop is cut unless the schedule says so."""
     limits = backend_named("cuda").target(device="h200").limits
-    program = lower(whole_kernel(af.trace(fn, *args)), schedule, "kernel", limits)
+    program = lower(
+        whole_kernel(af.trace(fn, *args)), schedule.deciding({SPLIT: schedule[SPLIT] or 1}), "kernel", limits
+    )
     assert isinstance(program, TileProgram)
     return program
 
@@ -58,7 +61,10 @@ def counts(program: TileProgram, arch: str = "sm_90") -> LaunchCounts:
 def test_a_large_product_takes_what_its_flops_take_on_the_units_that_do_it(dtype: Any, rate: str) -> None:
     n = 8192  # 4,096 tiles of 128 x 128: the last ones weigh little
     found = terms(product(n, n, n, dtype, tile="128x128" if dtype is BF16 else "128x64"))
-    assert found.product == pytest.approx(2e6 * n**3 / getattr(sheet_rates(H200), rate), rel=0.05)
+    multiplied = 2e6 * n**3 / getattr(sheet_rates(H200), rate)
+    # ordinary units wait for shared memory: 96 clocks a step, a quarter of which is not hidden behind 116
+    waited = 0.25 * 96 / 116 if dtype is F32 else 0.0
+    assert found.product == pytest.approx(multiplied * (1 + waited), rel=0.05)
     assert found.product > 0.7 * max(found.memory, found.l2, found.shared, found.issue, found.serial)
 
 
@@ -123,8 +129,14 @@ def test_a_grid_that_leaves_multiprocessors_idle_takes_as_long_as_one_that_fills
 
 
 def test_a_last_wave_of_products_costs_a_whole_one() -> None:
-    whole_waves, more = (terms(product(blocks * 64, 1024, 64, tile="64x64")) for blocks in (132, 133))
-    assert more.product == pytest.approx(2 * whole_waves.product)
+    two_waves, more = (terms(product(blocks * 64, 1024, 64, tile="64x64")) for blocks in (264, 265))
+    assert more.product == pytest.approx(1.5 * two_waves.product)
+
+
+def test_a_block_alone_on_its_multiprocessor_takes_longer() -> None:
+    alone, beside = (terms(product(blocks * 64, 1024, 64, tile="64x64")) for blocks in (132, 264))
+    for term in ("product", "shared"):
+        assert 2 * getattr(alone, term) == pytest.approx(1.2 * getattr(beside, term), rel=0.05)
 
 
 @pytest.mark.parametrize(
