@@ -127,6 +127,13 @@ KERNELS |= {
     f"{name}_taller": whole(*(lambda fn, args: (fn, *args))(*CASES[name]), schedule=cuda_schedule(tile="32x64"))
     for name in ("merged", "scaled")
 }
+TALL = {
+    "f32_tall": (plain, (random(131, 300, dtype=F32), random(300, 140, dtype=F32))),
+    "f32_tall_layer": (layer, (random(70, 64, dtype=F32), random(64, 256, dtype=F32), random(256, dtype=F32))),
+}
+CASES |= TALL
+EIGHT = cuda_schedule(tile="128x128", split=1)
+KERNELS |= {name: whole(fn, *args, schedule=EIGHT) for name, (fn, args) in TALL.items()}
 GROUPED = {
     "grouped": (plain, (random(297, 20), random(20, 570))),
     "grouped_layer": (layer, (random(310, 16), random(16, 576), random(576))),
@@ -180,6 +187,12 @@ def test_blocks_that_follow_one_another_have_near_squares_of_the_result() -> Non
     assert rows_together(64, 128, 128, 128) == rows_together(64, 64, 128, 256) == 16
     assert rows_together(5, 90, 64, 64) == 5
     assert rows_together(16, 8, 128, 128) == rows_together(1000, 1, 128, 128) == 1
+
+
+def test_threads_have_64_sums_of_f32_where_a_schedule_asks_for_the_largest_tile() -> None:
+    assert "float sum[8][8];" in KERNELS["f32_tall"].source
+    double = [random(131, 300, dtype=np.float64), random(300, 140, dtype=np.float64)]
+    assert "[8][8];" not in whole(plain, *double, schedule=EIGHT).source
 
 
 def test_products_of_f32_and_old_devices_multiply_as_ever() -> None:

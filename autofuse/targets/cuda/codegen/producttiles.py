@@ -52,6 +52,9 @@ _MOST_AHEAD = 4
 """Tiles under way, where small ones are multiplied fast."""
 _MOST_SUMS = 32
 """Words of sums of one thread, where blocks of the depth are summed on their own and so need as many again."""
+_MANY_SUMS = 64
+"""The same where a schedule asks for the largest tile of f32: a thread reads 16 words for 64 multiply-adds, and has 178
+to 230 registers, so that a multiprocessor holds one block. Others read 12 for 32."""
 
 Units = Literal["matrix", "plain"]
 """What multiplies: the matrix units, or fused multiply-adds."""
@@ -194,7 +197,8 @@ def shape_of(
         depth = max(8, 64 // element.itemsize)
     if units == "plain":
         words = element.itemsize // 4
-        while rows * columns * words // DOT_THREADS > _MOST_SUMS:
+        most_sums = _MANY_SUMS if schedule[TILE] == f"{ROWS[0]}x{COLUMNS[0]}" and words == 1 else _MOST_SUMS
+        while rows * columns * words // DOT_THREADS > most_sums:
             rows, columns = (rows, columns // 2) if columns > COLUMNS[1] else (rows // 2, columns)
     stages = schedule[STAGES] if units == "matrix" else _plain_stages(rows, columns, depth) if deep else 2
     return TileShape(units, rows, columns, depth, stages, element)
