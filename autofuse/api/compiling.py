@@ -14,6 +14,7 @@ from autofuse.api.options import check_options
 from autofuse.api.plan import Plan
 from autofuse.api.recalled import recalled
 from autofuse.errors import ArgumentError
+from autofuse.host.collecting import collecting_less
 from autofuse.lazydataclass import replace
 from autofuse.targets.base import find_backend, find_target
 from autofuse.targets.registry import DEFAULT
@@ -100,11 +101,24 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
         "numerics": numerics,
     }
     tracing: dict[str, Any] = {"on_unsupported": on_unsupported, "check_bounds": check_bounds, "roll": roll}
+    with collecting_less():
+        return _made(fn, args, kwargs, wishes, about, tracing)
+
+
+def _made(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    wishes: dict[str, Any],
+    about: dict[str, Any],
+    tracing: dict[str, Any],
+) -> Plan:
+    """The plan: one that an earlier process decided, or a new one."""
     known = None if kwargs else recalled(fn, args, {**wishes, **about}, tracing)
     found = None if known is None else known.find()
     if found is not None:
         return found
-    traced = traced_or_left(fn, args, kwargs, on_unsupported, check_bounds, wishes, roll=roll)
+    traced = traced_or_left(fn, args, kwargs, decided=wishes, **tracing)
     if isinstance(traced, NumpyPlan):
         return traced
     loops = warn_of_loops(traced.graph)

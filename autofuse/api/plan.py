@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from autofuse.errors import ArgumentError
+from autofuse.host.collecting import collecting_less
 from autofuse.ir import tree
 from autofuse.ir.generators import put_back
 from autofuse.ir.oprecord import Role
@@ -211,8 +212,9 @@ class Plan:
         from autofuse.report.dump import dump_code
 
         document = self.document
-        target, lowered = self.target, self.lowered
-        built = target.executable(document, lowered)
+        with collecting_less():
+            target, lowered = self.target, self.lowered
+            built = target.executable(document, lowered)
         dump_code(document, built)
         needs_python = built.calls_python or document.bounds or self._later(built) or BY_NAME in document.parameters
         if self.keep is not None and not needs_python:

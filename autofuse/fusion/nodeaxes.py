@@ -139,7 +139,7 @@ def given_to(node: Node) -> tuple[Value, ...]:
 
 def is_loop(node: Node) -> bool:
     """Whether the node is a loop: one of a known number of iterations, or one that data end."""
-    return role_of(node) in (Role.COUNTED_LOOP, Role.LOOP)
+    return bool(node.regions) and role_of(node) in (Role.COUNTED_LOOP, Role.LOOP)
 
 
 def keeps_axes(node: Node) -> bool:

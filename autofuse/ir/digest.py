@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from autofuse.errors import GraphError
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.literals import array_hash, attribute_text
 
-_DESCRIBED: WeakKeyDictionary[Node, tuple[str, tuple[Value, ...]]] = WeakKeyDictionary()
 _OWN_TEXTS: Mapping[Node, str] = {}
 """No node is taken for anything but what it is."""
 
@@ -89,9 +87,9 @@ def _canonical(
                 finished.add(node)
                 if order is not None:
                     order.append(node)
-                first = len(numbers)
-                lines.append(f"{texts.get(node, text)}({','.join(numbers[read] for read in reads)})")
-                numbers.update((made, f"n{first + n}") for n, made in enumerate(node.outputs))
+                lines.append(f"{texts.get(node, text)}({','.join([numbers[read] for read in reads])})")
+                for number, made in enumerate(node.outputs, len(numbers)):
+                    numbers[made] = f"n{number}"
     lines.append(f"return {','.join(numbers[value] for value in outputs)}")
     return "\n".join(lines), tuple(free)
 
@@ -105,8 +103,9 @@ def _number_free(value: Value, numbers: dict[Value, str], free: list[Value], lin
 
 def described(node: Node) -> tuple[str, tuple[Value, ...]]:
     """The node's text without names, and all it reads: operands, then its regions' captures in canonical order."""
-    found = _DESCRIBED.get(node)
-    if found is None:
+    try:
+        return node.description
+    except AttributeError:
         attrs = ",".join(f"{key}={_attribute(node.attrs[key])}" for key in sorted(node.attrs))
         regions = [_canonical(region.inputs, region.producers, region.outputs) for region in node.regions]
         bodies = "".join(f"{{{body}}}" for body, _ in regions)
@@ -114,8 +113,8 @@ def described(node: Node) -> tuple[str, tuple[Value, ...]]:
         reads = (*node.inputs, *(value for _, captured in regions for value in captured))
         counts = ",".join(str(len(captured)) for _, captured in regions)
         found = (f"{node.op}[{attrs}]{bodies}[{counts}]:{types}", reads)
-        _DESCRIBED[node] = found
-    return found
+        object.__setattr__(node, "description", found)
+        return found
 
 
 def _attribute(value: Any) -> str:

@@ -38,8 +38,15 @@ class Value:
         return f"%{self.name}: {self.type}"
 
 
+class _Described:
+    """Keeps what `autofuse.ir.digest` says of it, which is no part of its value: it is asked for very often."""
+
+    __slots__ = ("description",)
+    description: tuple[str, tuple[Value, ...]]
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Node:
+class Node(_Described):
     """One operation. Compared by identity; reported under the name of its first output."""
 
     op: str
@@ -49,6 +56,12 @@ class Node:
     attrs: Attrs
     regions: tuple[Graph, ...] = ()
     location: Location | None = None
+    reads: tuple[Value, ...] = field(init=False, repr=False)
+    """All values it needs, each once: its inputs and what its regions capture."""
+
+    def __post_init__(self) -> None:
+        alone = len(self.inputs) < 2 and not self.regions
+        object.__setattr__(self, "reads", self.inputs if alone else tuple(dict.fromkeys(_reads(self))))
 
     @property
     def name(self) -> str:
@@ -109,9 +122,7 @@ class Graph:
 
     def reads(self, node: Node) -> tuple[Value, ...]:
         """All values `node` needs: its inputs and what its regions capture."""
-        if not node.regions:
-            return node.inputs if len(node.inputs) < 2 else tuple(dict.fromkeys(node.inputs))
-        return tuple(dict.fromkeys(_reads(node)))
+        return node.reads
 
 
 def _reads(node: Node) -> Iterator[Value]:

@@ -21,14 +21,14 @@ from autofuse.ir import dtypes, index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.oprecord import Role, is_fast
-from autofuse.ir.optable import elementwise_op, index_op, role_of
+from autofuse.ir.optable import elementwise_op, role_of
 from autofuse.ir.pieces import Condition, Piece
 from autofuse.lazydataclass import replace
-from autofuse.lower.knownpositions import at_known, known_positions
 from autofuse.lower.looplowering import LoopBuilder, Rows
 from autofuse.lower.overwriting import Overwriting
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, T, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
+from autofuse.lower.places import pieces_of
 from autofuse.lower.reducing import ReductionBuilder
 from autofuse.lower.tile import Position, Scalar, Store
 
@@ -233,9 +233,7 @@ class PhaseBuilder(PhaseFrame):
 
     def pieces_of(self, node: Node, at: tuple[Affine, ...]) -> tuple[Piece, ...]:
         """Where an index op's element comes from."""
-        pieces = index_op(node).access([value.type for value in node.inputs], node.output.type, node.attrs, at)
-        known = known_positions(node, self.producers)
-        return at_known(pieces, known) if known else pieces
+        return pieces_of(node, at, self.producers)
 
     def _pieces(self, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
         found: list[tuple[Scalar | None, Scalar]] = []
