@@ -8,6 +8,7 @@ and those that repeat often, are left to NumPy's own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from autofuse.frontend import integerindexing, subscripts
 from autofuse.frontend.dispatch import call, concrete, tracers_in
 from autofuse.frontend.promotion import as_tracer, convert
+from autofuse.frontend.rolling.ragged import Ragged, put, refused
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.terms import Term
 from autofuse.frontend.tracecontext import current
@@ -34,9 +36,12 @@ _ROUNDS = 8
 def at(ufunc: np.ufunc, a: Any, indices: Any, *operands: Any) -> None:
     """As `ufunc.at(a, indices, b)`; `b` is absent for ufuncs of one argument."""
     array = as_tracer(a)
-    given = [as_tracer(operand) for operand in operands]
     if array.is_scalar:
         raise TypeError("first operand must be array")
+    if isinstance(indices, Ragged):
+        _at_ragged(ufunc, array, indices, operands)
+        return
+    given = [as_tracer(operand) for operand in operands]
     # NumPy itself raises for wrong operands, over no index at all
     with np.errstate(all="ignore"):
         ufunc.at(np.ones(1, array.dtype), np.zeros(0, int), *(np.ones(0, operand.dtype) for operand in given))
@@ -55,6 +60,16 @@ def at(ufunc: np.ufunc, a: Any, indices: Any, *operands: Any) -> None:
 
 
 METHODS["at"] = at
+
+
+def _at_ragged(ufunc: np.ufunc, array: TracerArray, index: Ragged, operands: Sequence[Any]) -> None:
+    """At indices of which a loop decides how many there are."""
+    kinds = [operand.dtype if isinstance(operand, Ragged) else as_tracer(operand).dtype for operand in operands]
+    combiner = _combiner(ufunc, array.dtype, kinds)
+    if combiner is None or len(operands) != 1:
+        raise refused(f"np.{ufunc.__name__}.at")
+    value = -operands[0] if ufunc is np.subtract else operands[0]
+    put(array, index, value, combiner)
 
 
 def _is_known(index: Any) -> bool:

@@ -65,9 +65,23 @@ def take_at(x: TracerArray, dims: Sequence[int], arrays: Sequence[Any], place: i
     return fresh(value)
 
 
+def put_where(x: TracerArray, index: TracerArray, mask: TracerArray, value: Any, combiner: str) -> None:
+    """`x[index] = value` along the first axis, where a mask holds. `value`: broadcasts to what would be taken."""
+    extent = x.shape[0]
+    inside = wrapped(call(np.where, mask, index, 0), extent, 0)
+    places = call(np.where, mask, inside, extent)  # what is written there is dropped
+    _scattered(x, (0,), places.value, (*index.shape,), 0, value, combiner)
+
+
 def put_at(x: TracerArray, dims: Sequence[int], arrays: Sequence[Any], place: int, value: Any, combiner: str) -> None:
     """Write `value` where `take_at` reads, combined with what is there; repeated indices apply in order."""
     indices, batch = _start_indices(x.shape, dims, arrays)
+    _scattered(x, dims, indices, batch, place, value, combiner)
+
+
+def _scattered(
+    x: TracerArray, dims: Sequence[int], indices: Value, batch: tuple[int, ...], place: int, value: Any, combiner: str
+) -> None:
     others = [d for d in range(x.ndim) if d not in dims]
     offsets = _offset_dims(len(others), len(batch), place)
     shape = _taken_shape(x.shape, others, batch, place)

@@ -22,7 +22,7 @@ from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, broadcast, convert, value_of
 from autofuse.frontend.rolling.numbers import Number, is_integer_of_the_run, whole_number
 from autofuse.frontend.rolling.positions import run_of
-from autofuse.frontend.rolling.ragged import Ragged, looked_up
+from autofuse.frontend.rolling.ragged import Ragged, looked_up, put
 from autofuse.frontend.rolling.ragged import taken as taken_at
 from autofuse.frontend.rolling.windows import Span, Spread, held
 from autofuse.frontend.selection import MaskedSelection
@@ -88,6 +88,9 @@ def setitem(x: TracerArray, index: Any, value: Any) -> None:
     mask = _whole_mask(x, index)
     if mask is not None:
         _assign_masked(x, mask, value)
+        return
+    if isinstance(index, Ragged):
+        put(x, index, value)
         return
     if isinstance(value, MaskedSelection):
         raise value.unsupported("assigning it to other elements than it was taken from")

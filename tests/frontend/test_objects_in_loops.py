@@ -241,6 +241,130 @@ def test_lists_are_read_as_they_grow(program) -> None:
     assert set(loops(agree(program, RNG.random(40)))) <= {"scan 20", "scan 19"}
 
 
+def tables_of_distances(x):
+    a, b = x[:20], x[20:]
+    d = [[0] * 21 for _ in range(21)]
+    for i in range(1, 21):
+        for j in range(1, 21):
+            if abs(a[i - 1] - b[j - 1]) < 0.1:
+                d[i][j] = d[i - 1][j - 1] + 1
+            else:
+                d[i][j] = max(d[i - 1][j], d[i][j - 1])
+    return d[20][20], np.array(d), d[3][4] + 1
+
+
+def best_of_each(x):
+    best, u, counts = [0.0] * 31, [0.0] * 20, [0] * 10
+    for i in range(20):
+        w = 1 + i % 5
+        for c in range(30, -1, -1):
+            if w <= c:
+                best[c] = max(best[c], best[c - w] + x[i])
+        counts[int(x[i] * 10)] += 1
+    for i in range(18, -1, -1):
+        u[i] = x[i] - x[i + 1] * u[i + 1]
+    return best[30], np.array(best), np.array(counts), sum(counts), u[0], len(u)
+
+
+@pytest.mark.parametrize("program", [tables_of_distances, best_of_each])
+def test_elements_of_lists_are_set_at_places_that_move(program) -> None:
+    for _ in range(2):
+        traced = agree(program, RNG.random(40), unrolled=False)
+        assert loops(traced)[0].startswith("scan")
+        assert not any("its sides" in note for note in traced.loops)
+
+
+def rows_that_are_one(x):
+    d = [[0.0] * 20] * 20
+    for i in range(20):
+        for j in range(20):
+            d[i][j] = x[i] * x[j]
+    return np.array(d)
+
+
+def a_row_held_elsewhere(x):
+    d = [[0.0] * 20 for _ in range(20)]
+    r = d[3]
+    for i in range(20):
+        d[i][i] = x[i] + r[3]
+    return np.array(d)
+
+
+def a_list_held_elsewhere(x):
+    d = [0.0] * 20
+    held = (d,)
+    for i in range(20):
+        d[i] = x[i] + held[0][3]
+    return np.array(d)
+
+
+@pytest.mark.parametrize("program", [rows_that_are_one, a_row_held_elsewhere, a_list_held_elsewhere])
+def test_lists_that_something_else_holds_are_pythons(program) -> None:
+    assert loops(agree(program, RNG.random(20))) == []
+
+
+def test_indices_of_moving_length_are_written() -> None:
+    def ranks(ptr, cols, x):
+        new = np.zeros(20)
+        for i in range(20):
+            mine = cols[ptr[i] : ptr[i + 1]]
+            if len(mine) > 0:
+                new[mine] += x[i] / len(mine)
+                np.add.at(new, mine, x[i])
+            else:
+                new += x[i]
+        return new
+
+    def votes(x):
+        out = np.zeros(30, np.int64)
+        for i in range(20):
+            out[int(round(x[i] * 20)) + 2] += 1  # noqa: RUF046
+        return out, round(x[0] * 3), round(x[1], 2)
+
+    ptr = np.sort(np.r_[0, RNG.integers(0, 60, 19), 60])
+    assert loops(agree(ranks, ptr, RNG.integers(0, 20, 60), RNG.random(20), unrolled=False)) == ["scan 20"]
+    assert loops(agree(votes, RNG.random(20), unrolled=False)) == ["scan 20"]
+
+
+def bound_by_conditions(x):
+    v, it, s = x[0] + 2, 0, 0.0
+    while (err := abs(v * v - 2)) > 1e-12:
+        v = 0.5 * (v + 2 / v)
+    while it < 50 and (d := abs(v - x[1])) > 1e-3:
+        v = v - 0.5 * (v - x[1])
+        it += 1
+    for i in range(20):
+        if (y := x[i] * 2) > 1.0 and (z := y * y) < 3:
+            s = s + y + z
+        elif y < 0.2 or (q := x[i] + 1) > 1.5:
+            s = s - y - (q if y >= 0.2 else 0.0)
+    return v, err < 1e-11, d, it, s
+
+
+def test_conditions_bind_variables() -> None:
+    for _ in range(2):
+        assert loops(agree(bound_by_conditions, RNG.random(20), unrolled=False)) == ["while", "while", "scan 20"]
+
+
+def longest_run(x):
+    inside, longest, run = False, 0, 0
+    for v in x:
+        if v > 0.4 and not inside:
+            inside = True
+            run = 0
+        elif v <= 0.4:
+            inside = False
+        if inside:
+            run += 1
+            if run > longest:
+                longest = run
+    return longest, run
+
+
+def test_numbers_that_data_decide_may_be_compared() -> None:
+    agree(longest_run, RNG.random(40), unrolled=False)
+
+
 def seen_twice(x):
     a, v = [x[:3] * 1], x[:3] * 2
     for _ in range(20):
@@ -307,6 +431,19 @@ def test_comprehensions_and_generators_are_loops() -> None:
     for program in (comprehensions, generators):
         traced = agree(program, RNG.random(40), unrolled=program is comprehensions)
         assert len(loops(traced)) >= 3
+
+
+def inside_of_loops(x):
+    u = x[:20] * 1
+    for i in range(20):
+        parts = [u * k + x[i] for k in range(3)]
+        sums = [v * x[i] for v in u]
+        u = u * 0.5 + sum(p * 0.1 for p in parts) + np.array(sums) + max(v for v in x)
+    return u
+
+
+def test_comprehensions_stand_in_loops() -> None:
+    assert loops(agree(inside_of_loops, RNG.random(40), unrolled=False))[0] == "scan 20"
 
 
 def test_python_decides_what_it_can() -> None:

@@ -99,8 +99,8 @@ class Appended:
                 self._stack(value, region, counter)
         elif isinstance(value, tuple) or (type(value) is list and id(value) in self._made_inside):
             items: Sequence[Any] = value
-            whole = rows_of(items) if type(value) is list else None
             with region.entered():
+                whole = rows_of(items) if type(value) is list else None
                 array = None if whole is None or len(items) < _MANY else whole.array()
             if array is not None:
                 for item in items:
@@ -140,7 +140,7 @@ class Appended:
     def _container(self, value: Any, trip: int, bound: Mapping[int, Any]) -> Any:
         whole = self._whole.get(id(value))
         if whole is not None:
-            inner = _RowsOfRow(self._rows[id(whole)], trip, whole.cell.type)
+            inner = RowsOfRow(self._rows[id(whole)], trip, whole.cell.type)
             return [row_of(inner, number, item) for number, item in enumerate(value)]
         items: list[Any] = [self._of_trip(item, trip, bound) for item in value]
         if type(value) is list:
@@ -221,7 +221,7 @@ class Rows:
         return self.others.get(number) == (cell, cell.storage.version)
 
 
-class _RowsOfRow(Rows):
+class RowsOfRow(Rows):
     """The rows of a row of another stack, read when one of them is."""
 
     def __init__(self, outer: Rows, number: int, type_: TensorType) -> None:
@@ -357,7 +357,7 @@ def rows_of(items: Sequence[Any]) -> Rows | None:
 def _rows_of_lists(items: Sequence[Any]) -> Rows | None:
     """The stack whose rows' rows are held by lists."""
     inner: list[Rows | None] = [rows_of(item) if isinstance(item, list | tuple) else None for item in items]
-    held = [rows for rows in inner if isinstance(rows, _RowsOfRow)]
+    held = [rows for rows in inner if isinstance(rows, RowsOfRow)]
     if not held or len(held) < len(items) or held[0].outer.count != len(items):
         return None
     in_turn = all(rows.outer is held[0].outer and rows.number == number for number, rows in enumerate(held))

@@ -67,8 +67,9 @@ def _magnitude(number: Number) -> Any:
     return greatest(number, -number)
 
 
-def _compared(ufunc: Callable[..., Any], dtype: np.dtype[Any], sides: tuple[Any, Any]) -> Comparison:
-    return Comparison(ufunc(*(fresh(plain(side).as_dtype(dtype)) for side in sides)).cell, is_scalar=True)
+def _compared(ufunc: Callable[..., Any], dtype: np.dtype[Any], sides: tuple[Any, Any]) -> Truth:
+    kind = Truth if any(plain(side).by_data for side in sides) else Comparison
+    return kind(ufunc(*(fresh(plain(side).as_dtype(dtype)) for side in sides)).cell, is_scalar=True)
 
 
 def _is_float(*numbers: Any) -> bool:
@@ -193,8 +194,8 @@ def _computed(
     sides = [plain(side) for side in (a, b)]
     key = (ufunc, *((side.constant, *side.terms.items()) for side in sides))
     value = current().once_around(key, lambda: ufunc(*(fresh(side.as_dtype(_I64)) for side in sides)).value)
-    is_loose = any(side.is_loose for side in sides)
-    return Number({Atom(value, *ends, growth=growth, is_loose=is_loose): 1})
+    is_loose, by_data = any(side.is_loose for side in sides), any(side.by_data for side in sides)
+    return Number({Atom(value, *ends, growth=growth, is_loose=is_loose, by_data=by_data): 1})
 
 
 def _nonzero(number: Any) -> None:

@@ -15,7 +15,7 @@ from autofuse.frontend.rolling.appending import growing_lists
 from autofuse.frontend.rolling.arithmetic import truth
 from autofuse.frontend.rolling.carried import Name, zeros
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
-from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, floating, larger, truth_of
+from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, Truth, floating, larger, truth_of
 from autofuse.frontend.rolling.places import Place, put_back
 from autofuse.frontend.rolling.returns import is_returned
 from autofuse.frontend.tracecontext import Checks, current, innermost_fork
@@ -94,7 +94,9 @@ def compared(signs: Sequence[str], left: Any, *others: Callable[[], Any]) -> Any
 
 def _like(test: TracerArray, *made_of: TracerArray) -> TracerArray:
     """A condition that Python could tell if it could tell those it is made of."""
-    return Comparison(test.cell, is_scalar=True) if all(isinstance(one, Comparison) for one in made_of) else test
+    if all(isinstance(one, Comparison) for one in made_of):
+        return Comparison(test.cell, is_scalar=True)
+    return truth_of(test) if all(isinstance(one, Truth) for one in made_of) else test
 
 
 @dataclass(slots=True, eq=False)
@@ -228,15 +230,15 @@ def _join(
     elif isinstance(name, Place) and (a is UNBOUND or b is UNBOUND):
         raise CannotRollError(f"{name} is there on one side only")
     elif a is UNBOUND or b is UNBOUND:
-        _join_returned(name, first, second, after, joined) if is_returned(name) else after.update({name: UNBOUND})
+        _join_bound(name, first, second, after, joined)
     elif isinstance(a, tuple) and type(a) is type(b) and len(a) == len(b):
         after[name] = _join_tuples(test, name, (first, a), (second, b), joined)
     else:
         _join_values(test, name, (first, a), (second, b), after, joined)
 
 
-def _join_returned(name: Name, first: _Side, second: _Side, after: dict[Name, Any], joined: list[_Joined]) -> None:
-    """What one side returns. The other returns nothing: then it is not asked for, and may be anything."""
+def _join_bound(name: Name, first: _Side, second: _Side, after: dict[Name, Any], joined: list[_Joined]) -> None:
+    """What one side returns or binds. If the other one is taken nothing asks for it, so it may be anything."""
     sides = [first, second]
     returning = 0 if second.ends[name] is UNBOUND else 1
     found = sides[returning].ends[name]
@@ -273,7 +275,7 @@ def _join_values(
     if all(pythons) and pythons[0] is not pythons[1]:
         raise CannotRollError(f"{_called(name)} is a Python int on one side and a float on the other")
     if all(pythons) and isinstance(test, Comparison) and not is_returned(name):
-        raise CannotRollError(f"{_called(name)}, a Python number, depends on the iteration")
+        raise CannotRollError(f"{_called(name)}, a Python number, depends on the iteration", first=True)
     if all(pythons) and pythons[0] is int and type(a - b) is int:
         _join_integers(name, (first[0], a - b), (second[0], 0), b, after, joined)
         return
@@ -312,7 +314,7 @@ def _join_integers(
 
     def done(value: Value) -> None:
         low, high = sorted((first[1], second[1]))
-        after[name] = base + Number({Atom(value, low, high): 1})
+        after[name] = base + Number({Atom(value, low, high, by_data=True): 1})
 
     joined.append(_Joined((values[0], values[1]), done))
 
@@ -326,7 +328,7 @@ def _bound(value: Value, a: Any, b: Any, python: type | None, regions: tuple[Reg
         lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
         known = len(lows) == len(highs) == 2
         ends = (min(lows), max(highs)) if known else (None, None)
-        return Number({Atom(value, *ends, growth=larger(a, b)): 1})
+        return Number({Atom(value, *ends, growth=larger(a, b), by_data=True): 1})
     result = fresh(value, is_scalar=not _is_array(a))
     for region, side in zip(regions, (a, b), strict=True) if _is_array(a) else ():
         others = side.cell.storage.possible if region.owns(side) else (side.cell.storage,)

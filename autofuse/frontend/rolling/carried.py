@@ -170,14 +170,15 @@ class CarriedNumber:
         self._type = TensorType((), dtypes.I64 if self.python is int else dtypes.F64)
         self.given = region.input(self._type)
         given = self.given
-        number = Number({Atom(given, None, None): 1}) if self.python is int else floating(given)
+        by_data = isinstance(content, Number) and content.by_data
+        number = Number({Atom(given, None, None, by_data=by_data): 1}) if self.python is int else floating(given)
         number.asked = {}
         self.stand_in = number
 
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """As of `Kept`."""
         del fork
-        if end is self.stand_in or (_is_static(end) and end == self.content and type(end) is type(self.content)):
+        if end is self.stand_in or (_is_static(end) and type(end) is type(self.content) and end == self.content):
             self._require_fit()
             return Outcome(to={self.given: self._initial(self._type.dtype.numpy)}, after=self.content)
         if isinstance(end, TracerArray) and not isinstance(end, WeakScalar):
@@ -311,7 +312,7 @@ def left_by(end: Any, value: Value) -> Any:
         return fresh(value)
     if isinstance(end, Number) or not isinstance(end, TracerArray):
         whole = end.python is int if isinstance(end, Number) else type(end) is int
-        return Number({Atom(value, None, None): 1}) if whole else floating(value)
+        return Number({Atom(value, None, None, by_data=True): 1}) if whole else floating(value)
     return left_as(fresh(value, is_scalar=end.is_scalar), end)
 
 

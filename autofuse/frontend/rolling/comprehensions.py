@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from autofuse.frontend.rolling.branches import all_of, any_of
+from autofuse.frontend.rolling.numbers import truth_of
 from autofuse.frontend.rolling.variables import Variables
+from autofuse.frontend.tracer import TracerArray
 
 _ITEM = "_af_item"
 _Choose = Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]
@@ -28,6 +30,7 @@ class Run:
         loop: Callable[[Any, Callable[[Any], None], Variables, Callable[..., Any]], None],
         choose: _Choose,
         call: Callable[[Any], Callable[..., Any]],
+        new: Callable[[Any], Any],
     ) -> None:
         self.loop = loop
         """Runs a `for` over items, by a body; the last argument is the user's function in it."""
@@ -35,6 +38,8 @@ class Run:
         """`a() if test else b()`."""
         self.call = call
         """What to call in place of a function."""
+        self.new = new
+        """Gets a container that was just made, and returns it."""
 
 
 class Generated(Iterator[Any]):
@@ -66,15 +71,16 @@ class Generated(Iterator[Any]):
 
     def listed(self) -> list[Any]:
         """All elements."""
-        made: list[Any] = []
         test, element, run = self._test, self._element, self._run
+        made: list[Any] = run.new([])
 
         def body(item: Any) -> None:
             if test is None or test(item):
                 run.call(made.append)(element(item))
 
         run.loop(self._given, body, Variables((), (), (), (), (), (), ("made",)), element)
-        return made
+        found, made = made, []  # so that nothing here holds the list
+        return found
 
     def _folded(self, start: Any, joined: Callable[[Any, Callable[[], Any]], Any]) -> Any:
         """What is left of a state that each element changes. `joined`: from the state and an element to the state."""
@@ -99,11 +105,11 @@ class Generated(Iterator[Any]):
 
     def holds_any(self) -> Any:
         """As `any`."""
-        return self._folded(False, lambda state, element: any_of(lambda: state, element))
+        return _as_bool(self._folded(False, lambda state, element: any_of(lambda: state, element)))
 
     def holds_all(self) -> Any:
         """As `all`."""
-        return self._folded(True, lambda state, element: all_of(lambda: state, element))
+        return _as_bool(self._folded(True, lambda state, element: all_of(lambda: state, element)))
 
     def extreme(self, function: Callable[..., Any]) -> Any:
         """As `min` or `max`."""
@@ -113,6 +119,10 @@ class Generated(Iterator[Any]):
 
         found = self._folded(_NONE, joined)
         return function(()) if found is _NONE else found
+
+
+def _as_bool(found: Any) -> Any:
+    return truth_of(found) if isinstance(found, TracerArray) else found
 
 
 class _None:

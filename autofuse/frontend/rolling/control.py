@@ -39,7 +39,7 @@ class Roller:
 
     def __init__(self) -> None:
         self._guards = Guards()
-        self._generators = Run(self._loop_of, self.choose, self._guards.call)
+        self._generators = Run(self._loop_of, self.choose, self._guards.call, self._guards.new)
 
     def code(self, function: FunctionType) -> CodeType | None:
         """The code of a function as it is to be traced; None where it stays as it is."""
@@ -54,7 +54,7 @@ class Roller:
             "_af_for": self.run_for,
             "_af_while": self.run_while,
             "_af_begin": self.begin,
-            "_af_list": lambda *parts: self._guards.new(self._generated(*parts).used_up(list)),
+            "_af_list": lambda *parts: self._generated(*parts).used_up(list),
             "_af_generator": lambda *parts: self._guards.new(self._generated(*parts)),
             "_af_if": self.run_if,
             "_af_choose": self.choose,
@@ -139,12 +139,15 @@ class Roller:
         self._branch(traced, Frame(then, other), Variables(*found), (then, other))
         self._note(_Told(then, line), "became a branch")
 
-    def choose(self, test: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
-        """`then() if test else other()`."""
+    def choose(
+        self, test: Any, then: Callable[[], Any], other: Callable[[], Any], found: tuple[Any, ...] | None = None
+    ) -> Any:
+        """`then() if test else other()`. `found`: what they do with variables."""
         traced = undecided(test)
         if traced is None:
             return then() if test else other()
-        return self._branch(traced, Frame(), None, (then, other))
+        variables = None if found is None else Variables(*found)
+        return self._branch(traced, Frame(then, other), variables, (then, other))
 
     def _value_of(self, values: Sequence[Callable[[], Any]], *, stops: bool) -> Any:
         """`a and b`, or with `stops` `a or b`, as a value: the first one that decides it."""

@@ -209,16 +209,17 @@ def growing_of(
         if cell is None or type(items) is not list or (around is not None and id(items) not in around.objects):
             continue
         others = 1 + int(around is not None)  # the name here, and what the region knows of
-        if _references(cell) == _usual_references() + others:
+        if references(cell) == usual_references() + others:
             found[name] = Growing(name, items, region, counter, counts.get(name, 1), trips)
     return found
 
 
-def _references(cell: CellType) -> int:
+def references(cell: CellType) -> int:
+    """How many hold what a variable holds."""
     return sys.getrefcount(cell.cell_contents)
 
 
 @functools.cache
-def _usual_references() -> int:
+def usual_references() -> int:
     """How many hold a list that only a variable does."""
-    return _references(CellType([]))
+    return references(CellType([]))

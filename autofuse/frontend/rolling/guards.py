@@ -22,6 +22,7 @@ from autofuse.frontend.rolling.items import Walk
 from autofuse.frontend.rolling.places import target_of
 from autofuse.frontend.rolling.pythonfunctions import python_function
 from autofuse.frontend.rolling.ragged import Ragged
+from autofuse.frontend.rolling.tables import Table
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracecontext import innermost_fork
 from autofuse.frontend.tracer import TracerArray
@@ -86,7 +87,7 @@ class Guards:
     def target(self, value: Any) -> Any:
         """An object whose element or attribute is about to be set."""
         fork = innermost_fork()
-        if fork is None or isinstance(value, TracerArray | Ragged) or id(value) in fork.objects:
+        if fork is None or isinstance(value, TracerArray | Ragged | Table) or id(value) in fork.objects:
             return value
         return target_of(value)
 

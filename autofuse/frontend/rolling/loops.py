@@ -16,6 +16,7 @@ from autofuse.frontend.rolling.carried import KeepError, Name, StepError
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import WrongCountError
 from autofuse.frontend.rolling.items import Items
+from autofuse.frontend.rolling.tables import Kind, KindError, tabled
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracer import TracerArray
 
@@ -33,15 +34,39 @@ def roll(
     left, where several are taken together. Raises CannotRollError, and then nothing has happened.
     """
     frame = Frame(body)
-    return _settled(
-        frame, found, lambda known: Attempt(body, found, frame, known), lambda one: one.run(items, first, count, ends)
-    )
+
+    def settled() -> int:
+        return _settled(
+            frame,
+            found,
+            lambda known: Attempt(body, found, frame, known),
+            lambda one: one.run(items, first, count, ends),
+        )
+
+    return _with_tables(frame, found, settled)
 
 
 def roll_while(test: Callable[[], Any], body: Callable[[], None], holds: TracerArray, found: Variables) -> None:
     """Trace `while test(): body()`, whose condition is `holds` the first time. Raises as `roll` does."""
     frame = Frame(test, body)
-    _settled(frame, found, lambda known: Attempt(body, found, frame, known), lambda one: one.run_while(test, holds))
+
+    def settled() -> None:
+        _settled(frame, found, lambda known: Attempt(body, found, frame, known), lambda one: one.run_while(test, holds))
+
+    _with_tables(frame, found, settled)
+
+
+def _with_tables(frame: Frame, found: Variables, settled: Callable[[], _R]) -> _R:
+    """Trace a loop with arrays in place of the lists whose elements it sets at places that move."""
+    kinds: dict[str, Kind] = {}
+    while True:
+        try:
+            with tabled(frame, found.tabled, kinds):
+                return settled()
+        except KindError as wider:
+            if kinds.get(wider.name) == wider.kind:
+                raise CannotRollError(f"{wider.name} is a list of several kinds of numbers") from None
+            kinds[wider.name] = wider.kind
 
 
 def _settled(  # noqa: C901  # a case for each thing that may be learnt

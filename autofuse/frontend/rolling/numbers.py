@@ -36,7 +36,7 @@ class Atom:
     Atoms of one value are equal.
     """
 
-    __slots__ = ("ends", "high", "is_loose", "low", "slack", "value", "weight")
+    __slots__ = ("by_data", "ends", "high", "is_loose", "low", "slack", "value", "weight")
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class Atom:
         growth: tuple[Fraction, Fraction] = (Fraction(1), Fraction(0)),
         *,
         is_loose: bool = False,
+        by_data: bool = False,
     ) -> None:
+        self.by_data = by_data
+        """Whether data decide it: Python could not tell what it is, were every iteration traced."""
         self.is_loose = is_loose
         """Whether the run decides it, and its dtype alone says what it may be: it need not come near that."""
         self.value = value
@@ -122,6 +125,11 @@ class Number(WeakScalar):
     def is_loose(self) -> bool:
         """As of an Atom."""
         return any(atom.is_loose for atom in self.terms)
+
+    @property
+    def by_data(self) -> bool:
+        """As of an Atom."""
+        return any(atom.by_data for atom in self.terms)
 
     def _end(self, end: Callable[[Atom, int], int | None]) -> int | None:
         total = self.constant
@@ -255,7 +263,7 @@ def whole_number(number: TracerArray) -> Number:
     info = np.iinfo(number.dtype) if narrow and number.dtype.kind != "b" else None
     ends = (0, 1) if narrow and info is None else (None, None) if info is None else (int(info.min), int(info.max))
     value = current().first_like(Term(number.value).to(_I64).value)
-    return Number({Atom(value, *ends, growth=(Fraction(0), Fraction(0)), is_loose=True): 1})
+    return Number({Atom(value, *ends, growth=(Fraction(0), Fraction(0)), is_loose=True, by_data=True): 1})
 
 
 def is_integer_of_the_run(value: Any) -> bool:

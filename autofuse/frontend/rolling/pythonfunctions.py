@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontend.dispatch import call
+from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.promotion import as_tracer, convert, value_of
 from autofuse.frontend.rolling.arithmetic import greatest, least, truth
 from autofuse.frontend.rolling.comprehensions import CONSUMERS, Generated
@@ -18,6 +19,7 @@ from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
 from autofuse.frontend.rolling.numbers import Number, floating, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
+from autofuse.frontend.rolling.tables import Table
 from autofuse.frontend.tracer import TracerArray, fresh
 
 _F64 = np.dtype(np.float64)
@@ -73,8 +75,21 @@ def _bool(*args: Any) -> Any:
     return truth(number) if isinstance(number, Number) else truth_of(np.not_equal(number, 0))
 
 
+def _round(number: Any, digits: Any = None) -> Any:
+    if not _is_traced(number):
+        return round(number) if digits is None else round(number, digits)
+    if isinstance(number, Number) and number.python is int and digits is None:
+        return number
+    if digits is not None:
+        if isinstance(number, Number):  # Python's is exact in decimals
+            raise CannotRollError("it rounds a number of Python's to digits")
+        return call(np.round, number, digits)
+    wide: Any = fresh(number.as_dtype(_F64)) if isinstance(number, Number) else number
+    return whole_number(wide if wide.dtype.kind in "biu" else np.rint(wide))
+
+
 def _len(value: Any) -> Any:
-    if isinstance(value, Growing):
+    if isinstance(value, Growing | Table):
         return value.length
     return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
 
@@ -102,6 +117,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     enumerate: functools.partial(Walk, enumerate),
     zip: functools.partial(Walk, zip),
     reversed: functools.partial(Walk, reversed),
+    round: _round,
     float: _float,
     int: _int,
     bool: _bool,

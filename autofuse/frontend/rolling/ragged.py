@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from autofuse.frontend import integerindexing
 from autofuse.frontend.cells import same_place
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError
@@ -72,6 +73,8 @@ class Ragged(NDArrayOperatorsMixin):
         out = kwargs.pop("out", None)
         if method == "outer" and not kwargs and out is None:
             return outer(ufunc, *inputs)
+        if method == "at" and isinstance(inputs[0], TracerArray):
+            return call_ufunc(ufunc, "at", inputs, {})
         if method != "__call__" or kwargs or (out is not None and out != (self,) and out[0] is not self):
             raise refused(f"np.{ufunc.__name__}.{method}")
         if ufunc is np.matmul:
@@ -240,6 +243,15 @@ def looked_up(array: TracerArray, index: Ragged) -> Ragged:
     behind = array.ndim - 1
     found = call(np.take, array, index.with_others(0, list(index.spans)), 0)
     return Ragged(found, {axis - behind: span for axis, span in index.spans.items()})
+
+
+def put(array: TracerArray, index: Ragged, value: Any, combiner: str = "set") -> None:
+    """`array[index] = value` of integers, or combined with what is there."""
+    if index.dtype.kind not in "iu" or index.ndim != 1 or not array.ndim:
+        raise refused("an index of it that is no vector of integers")
+    spans = {axis - array.ndim + 1: span for axis, span in index.spans.items()}
+    (new,) = _aligned([value], spans, (*index.array.shape, *array.shape[1:]))
+    integerindexing.put_where(array, index.array, index.mask(), new, combiner)
 
 
 def elementwise(function: Callable[..., Any], operands: Sequence[Any]) -> Ragged:

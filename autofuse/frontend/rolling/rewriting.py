@@ -23,7 +23,7 @@ from autofuse.frontend.rolling.breaks import continued, jumps, without_breaks
 from autofuse.frontend.rolling.comprehensions import can_be_call, in_parts
 from autofuse.frontend.rolling.liveness import Liveness
 from autofuse.frontend.rolling.returns import PREFIX, without_returns
-from autofuse.frontend.rolling.variables import Variables, own_nodes, variables_of
+from autofuse.frontend.rolling.variables import Variables, bound_names, own_nodes, variables_of
 
 _ITEM = "_af_item"
 _SIGNS: dict[type[ast.cmpop], str] = {
@@ -125,13 +125,14 @@ class _Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> Any:
         body = continued(node.body)
         found = variables_of([ast.Expr(node.test), *body], self._live.behind(node))
-        endless = isinstance(node.test, ast.Constant) or _binds(node.test)
-        if endless or not self._can_move(body, found):
+        if isinstance(node.test, ast.Constant) or not self._can_move(body, found):
             return self.generic_visit(node)
         test, name = self._name("test"), self._name("body")
-        condition = ast.copy_location(ast.Return(self._condition(node.test)), node)
+        own = _bound_in(node.test)
+        before, condition = self._tested(node.test, node)
+        asked = [*before, ast.copy_location(ast.Return(condition), node)]
         moved = [
-            self._define(test, [condition], None, [], node),
+            self._define(test, asked, own if own.assigned else None, [], node),
             self._define(name, self._statements(body), found, [], node),
         ]
         names = (ast.Name(test, ast.Load()), ast.Name(name, ast.Load()))
@@ -140,18 +141,41 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> Any:
         found = variables_of([*node.body, *node.orelse], self._live.behind(node), self._live.elsewhere)
-        test = self._condition(node.test)
+        before, test = self._tested(node.test, node)
         sides = [*node.body, *node.orelse]
         raises = any(isinstance(inner, ast.Raise) for inner in own_nodes(sides))
         if raises or not self._can_move(sides, found):
             node.test, node.body, node.orelse = test, self._statements(node.body), self._statements(node.orelse)
-            return node
+            return [*before, node]
         names = [self._name(side) for side in ("then", "else")]
         bodies = zip(names, (node.body, node.orelse), strict=True)
         moved = [self._define(name, self._statements(side) or [ast.Pass()], found, [], node) for name, side in bodies]
         functions = [ast.Name(name, ast.Load()) for name in names]
         run = ast.Expr(_call("_af_if", test, *functions, _constant(found), ast.Constant(node.lineno)))
-        return [*moved, ast.copy_location(run, node)]
+        return [*before, *moved, ast.copy_location(run, node)]
+
+    def _tested(self, test: ast.expr, node: ast.stmt) -> tuple[list[ast.stmt], ast.expr]:
+        """The condition of a statement, and the functions that it needs: of its parts that bind variables."""
+        match test:
+            case ast.BoolOp(op=op, values=[first, *others]) if _binds(test):
+                before, asked = self._tested(first, node)
+                rest = others[0] if len(others) == 1 else _located(ast.BoolOp(op, others), test)
+                known: ast.expr = _located(_later(_located(ast.Constant(isinstance(op, ast.Or)), test)), test)
+                if _binds(rest):
+                    found, name = _bound_in(rest), self._name("test")
+                    inner, condition = self._tested(rest, node)
+                    asks = [*inner, ast.copy_location(ast.Return(condition), node)]
+                    before.append(self._define(name, asks, found, [], node))
+                    follows, more = ast.Name(name, ast.Load()), [_constant(found)]
+                else:
+                    follows, more = _later(self._condition(rest)), []
+                sides = (follows, known) if isinstance(op, ast.And) else (known, follows)
+                return before, _located(_call("_af_choose", asked, *sides, *more), test)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                before, asked = self._tested(operand, node)
+                return before, _located(_call("_af_not", asked), test)
+            case _:
+                return [], self._condition(test)
 
     def _define(
         self, name: str, body: list[ast.stmt], found: Variables | None, arguments: list[str], node: ast.stmt
@@ -278,6 +302,12 @@ def _constant(found: Variables) -> ast.expr:
     """What a statement does with variables, as an argument."""
     written: Any = found.as_tuple()
     return ast.Constant(written)
+
+
+def _bound_in(test: ast.expr) -> Variables:
+    """What a condition does with variables, all of which may be read behind it."""
+    statements = [ast.Expr(test)]
+    return variables_of(statements, set(bound_names(statements)))
 
 
 def _bind(target: ast.expr) -> ast.stmt:

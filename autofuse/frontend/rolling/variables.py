@@ -36,6 +36,9 @@ class Variables:
     grown: tuple[str, ...] = ()
     """Variables that it appends to, and of which it asks elements or the length, and nothing else."""
 
+    tabled: tuple[str, ...] = ()
+    """Variables of which it sets elements at places that move, and asks elements or the length, and nothing else."""
+
     def as_tuple(self) -> tuple[Any, ...]:
         """As a constant of source code; `Variables(*it)` is the same."""
         return (
@@ -47,6 +50,7 @@ class Variables:
             self.counted,
             self.appended,
             self.grown,
+            self.tabled,
         )
 
 
@@ -65,6 +69,7 @@ def variables_of(statements: Sequence[ast.AST], live: Set[str], elsewhere: Set[s
         tuple(sorted(_counted(statements))),
         tuple(sorted(_appended(statements) - bound - set(elsewhere))),
         tuple(sorted(_grown(statements) - bound - set(elsewhere))),
+        tuple(sorted(_tabled(statements) - bound - set(elsewhere))),
     )
 
 
@@ -95,6 +100,30 @@ def _grown(statements: Sequence[ast.AST]) -> set[str]:
                 pass
     every = reads_of(statements)
     return {name for name, count in appends.items() if reads_.get(name) and every[name] == count + reads_[name]}
+
+
+def _tabled(statements: Sequence[ast.AST]) -> set[str]:
+    asked: dict[str, int] = {}
+    stored: set[str] = set()
+    for node in own_nodes(statements):
+        match node:
+            case ast.Subscript(value=ast.Name(id=name)) | ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]):
+                asked[name] = asked.get(name, 0) + 1
+            case _:
+                pass
+        base, is_moving = node, False
+        while isinstance(base, ast.Subscript):
+            is_moving = is_moving or not isinstance(base.slice, ast.Constant)
+            base = base.value
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(base, ast.Name)
+            and is_moving
+        ):
+            stored.add(base.id)
+    every = reads_of(statements)
+    return {name for name in stored if every.get(name) == asked.get(name)}
 
 
 def own_nodes(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:

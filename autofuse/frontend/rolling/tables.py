@@ -1,0 +1,182 @@
+"""Lists of numbers, and lists of such lists, whose elements a loop sets at places that move: `d[i][j] = d[i - 1][j]`.
+
+While the loop is traced an array stands in place of the list. Nothing but its variable may hold the list, and nothing
+but the list its rows. Behind the loop the list has the array's elements.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from autofuse.frontend.dispatch import call
+from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.promotion import value_of
+from autofuse.frontend.rolling.appending import Rows, RowsOfRow, row_of
+from autofuse.frontend.rolling.frames import Frame
+from autofuse.frontend.rolling.growing import references, usual_references
+from autofuse.frontend.rolling.numbers import Number, floating, is_integer_of_the_run, whole_number
+from autofuse.frontend.tracecontext import innermost_fork
+from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.lazydataclass import dataclass
+
+Kind: TypeAlias = Literal["int", "float", "scalar"]
+"""What elements are: Python's integers or floats, or NumPy's scalars of 64 bits."""
+_DTYPES: dict[Kind, np.dtype[Any]] = {
+    "int": np.dtype(np.int64),
+    "float": np.dtype(np.float64),
+    "scalar": np.dtype(np.float64),
+}
+_WIDER: tuple[Kind, ...] = ("int", "float", "scalar")
+_MOST = 1 << 22
+"""Elements of a list that is taken for an array."""
+
+
+class KindError(BaseException):
+    """Elements of a list are of a wider kind than was supposed."""
+
+    def __init__(self, name: str, kind: Kind) -> None:
+        super().__init__()
+        self.name = name
+        self.kind: Kind = kind
+
+
+class Table:
+    """A list, or a row of one, whose elements an array has."""
+
+    def __init__(self, name: str, array: TracerArray, kind: Kind) -> None:
+        self.name, self.array = name, array
+        self.kind: Kind = kind
+
+    @property
+    def length(self) -> int:
+        """As `len`."""
+        return self.array.shape[0]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(self.length))
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self.array[_place(index)]
+        if self.array.ndim > 1:
+            return Table(self.name, found, self.kind)
+        if self.kind == "float":
+            return floating(found.value)
+        return found if self.kind == "scalar" else whole_number(found)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        kind = _kind_of(value)
+        if self.array.ndim > 1 or kind is None:
+            raise CannotRollError(f"{self.name} is a list of numbers that gets something else")
+        if _WIDER.index(kind) > _WIDER.index(self.kind):
+            raise KindError(self.name, kind)
+        dtype = _DTYPES[self.kind]
+        self.array[_place(index)] = fresh(value_of(value, dtype))
+
+
+def _place(index: Any) -> Any:
+    if isinstance(index, int | Number) or is_integer_of_the_run(index):
+        return index
+    raise CannotRollError("it takes more than an element of a list whose elements it sets")
+
+
+def _kind_of(value: Any) -> Kind | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return "int" if isinstance(value, int) else "float"
+    if isinstance(value, Number):
+        return "int" if value.python is int else "float"
+    is_scalar = isinstance(value, TracerArray) and value.is_scalar
+    return "scalar" if is_scalar and value.dtype == np.float64 else None
+
+
+@contextmanager
+def tabled(frame: Frame, names: Sequence[str], kinds: dict[str, Kind]) -> Generator[None]:
+    """Around the trace of a loop: arrays in place of the lists of variables. `kinds`: of those known to be wider."""
+    held = {name: _held(frame, name) for name in names}
+    found = {name: _made(name, items, kinds) for name, items in held.items() if items is not None}
+    tables = {name: made for name, made in found.items() if made is not None}
+    frame.set({name: made.table for name, made in tables.items()})
+    try:
+        yield
+    finally:
+        frame.set({name: made.items for name, made in tables.items()})
+    for made in tables.values():
+        made.give_back()
+
+
+@dataclass(slots=True, eq=False)
+class _Made:
+    """A list and its table."""
+
+    items: list[Any]
+    table: Table
+
+    def give_back(self) -> None:
+        """Have the list get the array's elements."""
+        array, kind = self.table.array, self.table.kind
+        rows = Rows()
+        rows.value = array.value
+        dtype = _DTYPES[kind]
+        like: dict[Kind, Callable[[], Any]] = {
+            "int": lambda: whole_number(fresh(value_of(0, dtype))),
+            "float": lambda: floating(value_of(0.0, dtype)),
+            "scalar": lambda: fresh(value_of(0.0, dtype)),
+        }
+        one = like[kind]()
+        if array.ndim == 1:
+            self.items[:] = [row_of(rows, number, one) for number in range(len(self.items))]
+            return
+        for number, row in enumerate(self.items):
+            inner = RowsOfRow(rows, number, array[0].cell.type)
+            row[:] = [row_of(inner, place, one) for place in range(len(row))]
+
+
+def _made(name: str, items: list[Any], kinds: dict[str, Kind]) -> _Made | None:
+    nested = isinstance(items[0], list)
+    leaves = [leaf for row in items for leaf in row] if nested else items
+    found = {_kind_of(leaf) for leaf in leaves}
+    if None in found or not 0 < len(leaves) <= _MOST or (nested and len({len(row) for row in items}) != 1):
+        return None
+    widest = max((_WIDER.index(kind) for kind in found if kind is not None), default=0)
+    kind: Kind = _WIDER[max(widest, _WIDER.index(kinds.get(name, "int")))]
+    dtype = _DTYPES[kind]
+    if all(isinstance(leaf, int | float) for leaf in leaves):
+        array = call(np.array, np.array(items, dtype))
+    else:
+        whole = call(np.stack, [fresh(value_of(leaf, dtype), is_scalar=False) for leaf in leaves])
+        array = call(np.reshape, whole, (len(items), -1)) if nested else whole
+    return _Made(items, Table(name, fresh(array.value, is_scalar=False), kind))
+
+
+def _held(frame: Frame, name: str) -> list[Any] | None:
+    """The list that a variable holds, if nothing else holds it or a row of it."""
+    around, cell = innermost_fork(), frame.cell(name)
+    items = frame.get([name])[name]
+    if cell is None or type(items) is not list or not items:
+        return None
+
+    def noted(one: Any) -> int:
+        return int(around is not None and id(one) in around.objects)
+
+    if (around is not None and not noted(items)) or references(cell) != usual_references() + 1 + noted(items):
+        return None
+    if not any(isinstance(row, list) for row in items):
+        return items
+    if not all(type(row) is list for row in items):
+        return None
+    usual = _row_references([[]], 0)
+    alone = all(_row_references(items, k) == usual + noted(items[k]) for k in range(len(items)))
+    return items if alone else None
+
+
+def _row_references(items: list[Any], number: int) -> int:
+    return sys.getrefcount(items[number])
