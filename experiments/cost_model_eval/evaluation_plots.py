@@ -32,9 +32,9 @@ def picture(records: Sequence[Record], path: Path) -> None:
     floor = next((r["figures"]["mape"] for r in cells if r["kind"] == "measured again"), None)
     figure, axes = pyplot.subplots(2, 3, figsize=(15, 8.5), layout="constrained")
     _errors(axes[0, 0], whole, run["models"], floor)
-    _groups(axes[0, 1], held)
+    _groups(axes[0, 1], held, run["models"])
     _curves(axes[0, 2], held, run, floor)
-    _coverage(axes[1, 0], whole)
+    _coverage(axes[1, 0], sorted(whole, key=lambda r: run["models"].index(r["model"])))
     _regret(axes[1, 1], cells, run["models"])
     _measured(axes[1, 2], cells)
     for axis in axes.flat:
@@ -63,28 +63,22 @@ def _errors(axis: Any, whole: Sequence[Record], models: Sequence[str], floor: fl
     axis.legend(title="held out", fontsize="small")
 
 
-def _groups(axis: Any, held: Sequence[Record]) -> None:
+def _groups(axis: Any, held: Sequence[Record], models: Sequence[str]) -> None:
     """MAPE without each group of features, programs held out."""
     mine = [r for r in held if r["split"] == "grouped" and r["share"] == 1.0]
-    models = list(dict.fromkeys(r["model"] for r in mine if r["without"]))
-    for number, model in enumerate(models):
-        values = [
-            _mean(r["figures"]["mape"] for r in mine if (r["model"], r["without"]) == (model, group))
-            for group in ("", *_GROUPS)
-        ]
-        known = [(place, value) for place, value in enumerate(values) if value is not None]
-        width = 0.8 / len(models)
-        axis.bar(
-            [place + (number - (len(models) - 1) / 2) * width for place, _ in known],
-            [v for _, v in known],
-            width,
-            label=model,
-        )
-    axis.set_xticks(range(1 + len(_GROUPS)), ["all", *(f"no {group}" for group in _GROUPS)])
+    shown = [model for model in models if any(r["model"] == model and r["without"] for r in mine)]
+    for number, model in enumerate(shown):
+        for place, group in enumerate(("", *_GROUPS)):
+            values = [r["figures"]["mape"] for r in mine if (r["model"], r["without"]) == (model, group)]
+            at = place + 0.15 * (number - (len(shown) - 1) / 2)
+            label = model if place == 0 else None
+            axis.plot([at] * len(values), values, "o", alpha=0.6, color=f"C{number}", label=label)
+    axis.set_xticks(range(1 + len(_GROUPS)), ["none", *_GROUPS], fontsize="small")
+    axis.set_xlim(-0.5, len(_GROUPS) + 0.5)
     axis.set_ylabel("mean absolute error of prices")
-    axis.set_xlabel("features, programs held out")
-    if models:
-        axis.legend(fontsize="small", loc="lower right")
+    axis.set_xlabel("group of features left out, programs held out; a point per seed")
+    if shown:
+        axis.legend(fontsize="small")
 
 
 def _curves(axis: Any, held: Sequence[Record], run: Record, floor: float | None) -> None:
@@ -106,6 +100,9 @@ def _curves(axis: Any, held: Sequence[Record], run: Record, floor: float | None)
     if floor is not None:
         axis.axhline(floor, color="black", linestyle=":", label="a second pass")
     axis.set_xscale("log")
+    ticks = sorted({round(r["share"] * run["programs"] * (1 - 1 / run["folds"])) for r in mine})
+    axis.set_xticks(ticks, [str(count) for count in ticks])
+    axis.minorticks_off()
     axis.set_ylim(bottom=0)
     axis.set_xlabel("programs learned from")
     axis.set_ylabel("mean absolute error of prices")
@@ -157,6 +154,8 @@ def _measured(axis: Any, cells: Sequence[Record]) -> None:
             )
     axis.set_xscale("log")
     axis.set_ylim(0, 105)
+    axis.set_xticks((1, 3, 10, 30, 100), ["1", "3", "10", "30", "100"])
+    axis.minorticks_off()
     axis.set_xlabel("classes of a whole space")
     axis.set_ylabel("measured by the loop, %")
     axis.legend(fontsize="small")

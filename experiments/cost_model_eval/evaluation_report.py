@@ -86,9 +86,8 @@ def _order(run: Record, record: Record) -> tuple[Any, ...]:
 def _groups(held: Sequence[Record]) -> list[str]:
     """What is lost without a group of features."""
     models = {r["model"] for r in held if r["without"]}
-    rows = [{**r, "model": f"{r['model']}, without {r['without'] or 'nothing'}"} for r in held if r["model"] in models]
-    rows.sort(key=lambda r: r["without"])
-    rows.sort(key=lambda r: r["model"].split(", without")[0])
+    chosen = sorted((r for r in held if r["model"] in models), key=lambda r: (r["model"], r["without"]))
+    rows = [{**r, "model": f"{r['model']}: {_but(r['without'])}"} for r in chosen]
     lines: list[str] = []
     if models:
         splits = [split for split in _SPLITS if any(r["split"] == split for r in rows)]
@@ -105,10 +104,15 @@ def _groups(held: Sequence[Record]) -> list[str]:
     return lines
 
 
+def _but(without: str) -> str:
+    return f"without {without}" if without else "all features"
+
+
 def _curves(held: Sequence[Record]) -> list[str]:
     """Figures by the share of the programs that are learned from."""
     models = {r["model"] for r in held if r["share"] < 1.0}
-    rows = [{**r, "model": f"{r['model']}, {r['share']:.0%} of the programs"} for r in held if r["model"] in models]
+    chosen = sorted((r for r in held if r["model"] in models), key=lambda r: (r["model"], r["share"]))
+    rows = [{**r, "model": f"{r['model']}: {100 * r['share']:.0f} % of the programs"} for r in chosen]
     return _table("Learning curves", rows, _HELD | _INTERVALS)
 
 
@@ -185,4 +189,4 @@ def _shown(name: str, value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{100 * value:.1f} %".replace("-0.0 %", "0.0 %")

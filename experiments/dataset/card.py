@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from choosing import BINS, RANGE_US
+from choosing import BINS, RANGE_US, WHOLE
 from collect import BUSY
 from state import State
 
@@ -42,7 +42,7 @@ def card(state: State, file: Path) -> str:
         *_counted("passes", (str(len(one.passes)) for one in seen)),
         *_times(seen),
         *_noise(seen),
-        f"Spaces measured whole, on all threads: {', '.join(whole) or 'none'}.",
+        f"Spaces measured whole, on all threads, {len(whole)} of {WHOLE} wanted: {', '.join(whole) or 'none'}.",
         "",
         "## Machines",
         "",

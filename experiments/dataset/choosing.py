@@ -40,6 +40,8 @@ _SLACK = 12
 _AHEAD = 1.25
 """Times the median, the same."""
 _MOST_SCHEDULES = 4096
+WHOLE = 20
+"""Programs of which every kernel is measured: the first workloads that are small enough."""
 MOST_WHOLE = 150
 """Kernels of a space that is measured whole."""
 BOUNDS = Bounds(classes=120, seconds=math.inf)

@@ -29,7 +29,7 @@ import numpy as np
 from before import begun_with
 from card import card
 from children import exit_code
-from choosing import Balance, chosen, targets_of
+from choosing import WHOLE, Balance, chosen, targets_of
 from collect import WORKERS, Collector
 from journal import Record
 from programs import Source, made, source_of
@@ -46,8 +46,6 @@ from autofuse.targets.base import Target, find_target
 
 BLOCK = 24
 """Programs that are chosen from and measured together."""
-WHOLE = 20
-"""Programs of which every kernel is measured: the first workloads that are small enough."""
 _WHOLE_AT_ONCE = 7
 """Of the programs of a block: those of which every kernel is measured if they are small enough."""
 _SETTINGS = ("backend", "size", "seed", "kernels")
