@@ -13,6 +13,8 @@ None is better in general, so none is a rule; each has programs that it pays for
 - `convolutions=products` (a convolution as a product of its patches, channels last, whatever layout the program has):
   long vectors where channels are first, and what lies between convolutions is channels last too. Patches that several
   kernels would pack go through memory.
+- `convolutions=last` (convolutions with channels last, of transposes that are stored): a chain transposes once at each
+  end, the kernel is laid out once in a call, and patches are copied in long pieces. Costs passes over memory.
 - `concatenations=parts` (a reduction of a concatenation as those of its parts): loops without masks, parts in kernels
   of their own. What the parts share with other readers of the concatenation may be computed twice.
 - `transposes=stored`: what several kernels read across memory lines is transposed once. Costs a pass over memory.
@@ -63,7 +65,7 @@ class Choices:
     """Iterations of loops of stencils that become one; or all of any loop that is no kernel and short."""
     kept: Literal["all", "products", "1", "2", "4", "8"] = "all"
     """Values that are read again far behind."""
-    convolutions: Literal["direct", "products"] = "direct"
+    convolutions: Literal["direct", "products", "last"] = "direct"
     """Convolutions without groups."""
 
     @property
@@ -89,7 +91,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "loops": ("whole", "distributed"),
     "unrolled": ("1", "2", "4", "8", "all"),
     "kept": ("all", "products", "1", "2", "4", "8"),
-    "convolutions": ("direct", "products"),
+    "convolutions": ("direct", "products", "last"),
 }
 """The values of each choice, the default first."""
 _SAVING = "kept"

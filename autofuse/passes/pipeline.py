@@ -12,6 +12,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.verifier import verify
 from autofuse.passes.approximation import MarkApproximations
 from autofuse.passes.arithmetic import SimplifyArithmetic
+from autofuse.passes.channelslast import StoreLayouts, TurnConvolutions
 from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.common_subexpressions import MergeCommon
 from autofuse.passes.complexparts import split_complex
@@ -108,6 +109,8 @@ def _cleaned(graph: Graph, numerics: Numerics, choices: Choices, apply: _Apply) 
         graph = _settled(apply(_unrolling(choices), graph), passes_for(numerics, choices), apply)
     if choices.transposes == "stored":
         graph = apply(StoreTransposes(), graph)
+    if choices.convolutions == "last":
+        graph = apply(StoreLayouts(), graph)
     if choices.kept != DEFAULT.kept:
         graph = apply(Recompute(choices.kept), graph)
     if numerics == "fast":
@@ -151,6 +154,7 @@ def _chosen_passes(choices: Choices) -> Sequence[Pass]:
         (choices.tables == "large", FoldConstants(LARGE_BYTES)),
         (choices.depths == "apart", SplitDepths()),
         (choices.convolutions == "products", MultiplyPatches()),
+        (choices.convolutions == "last", TurnConvolutions()),
         (choices.concatenations == "parts", SplitConcatenations()),
         (choices.loops == "distributed", DistributeLoops()),
         (choices.steps == "joined", JoinSteps()),
