@@ -120,11 +120,11 @@ class Motifs(Sketch):
         return results
 
     def convolved(self):
-        """A convolution that is not one of a window of one."""
+        """A convolution with channels first, that is not one of a window of one."""
         channels, outputs = self.size(4), self.size(4)
-        x = self.arg(f"f32[2,7,6,{channels}]", "x")
-        w = self.arg(f"f32[3,2,{channels},{outputs}]", "w")
-        return [self.op("convolution", x, w, **layout("NHWC", "HWIO", "NHWC", padding=((1, 1), (1, 0))))]
+        x = self.arg(f"f32[2,{channels},7,6]", "x")
+        w = self.arg(f"f32[{outputs},{channels},3,2]", "w")
+        return [self.op("convolution", x, w, **layout("NCHW", "OIHW", "NCHW", padding=((1, 1), (1, 0))))]
 
     def table(self):
         """Numbers that do not depend on any argument."""

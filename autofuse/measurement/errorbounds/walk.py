@@ -138,6 +138,9 @@ def _scattered(node: Node, operands: Sequence[Array], bounds: Sequence[Bound], r
         carried = lookup(node.op).evaluate(given, {**node.attrs, "combiner": combiner}, ())[0]
         if node.attrs["combiner"] == "multiply":
             carried = np.where(carried > 0, np.inf, 0).astype(carried.dtype)
+        if node.attrs["combiner"] == "add" and dtype.is_float:  # what is a little off may be rounded the other way
+            rounding = filled(_in_any_order(node, operands, result), result.shape, dtype)
+            carried = carried + np.where(carried > 0, rounding, 0).astype(carried.dtype)
     return summed(carried, _in_any_order(node, operands, result)) if is_fast(node.attrs) else carried
 
 

@@ -161,6 +161,43 @@ def test_random_messages(seed):
     exact(lambda x, t: at(np.add, x, (slice(None), t % 4), x[0, 0] * 3), cube, target)
 
 
+def histogram(w):
+    return np.floor(np.sqrt(w * w + 1) * np.log1p(w) * 40).astype(np.int64)
+
+
+AHEAD = {
+    "elements": (np.float32, 1, lambda x, t, w: at(np.add, x, t, np.exp(-w) * np.log1p(w))),
+    "few places": (np.float32, 1, lambda x, t, w: at(np.minimum, x, t % 3, np.exp(-w) * np.log1p(w))),
+    "indices that are computed": (np.float32, 1, lambda x, t, w: at(np.add, x, np.minimum(histogram(w), 50), w)),
+    "both": (np.float32, 1, lambda x, t, w: at(np.maximum, x, np.minimum(histogram(w), 50), np.tanh(w))),
+    "columns": (np.float32, 2, lambda x, t, w: at(np.subtract, x, (slice(None), t % 33), np.exp(w) * np.sqrt(w))),
+    "pairs": (np.float32, 2, lambda x, t, w: at(np.add, x, (t, np.minimum(histogram(w), 30)), np.tanh(w))),
+    "bytes": (np.uint8, 1, lambda x, t, w: at(np.add, x, t, (np.tanh(w) * 9).astype(np.uint8))),
+    "truths": (np.bool_, 1, lambda x, t, w: at(np.maximum, x, t, np.exp(w) * np.log1p(w) > 1)),
+    "halves": (np.float16, 1, lambda x, t, w: at(np.maximum, x, t, np.tanh(w).astype(np.float16))),
+}
+
+
+@pytest.mark.parametrize("length", [141, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 16))])
+@pytest.mark.parametrize("name", AHEAD)
+def test_updates_of_single_elements_are_computed_in_vectors(name, length):
+    dtype, rank, function = AHEAD[name]
+    rng = np.random.default_rng(length)
+    x = (rng.random((90, 33)[:rank]) * 2).astype(dtype)
+    arrays = x, rng.integers(0, 90, length), rng.random(length).astype(np.float32)
+    kernel = fused(function, *arrays)
+    check_kernel(kernel, kernel_inputs(kernel, arrays))
+    program = lower(kernel, Schedule(), "kernel", LIMITS)
+    assert (ScatterLoops(program, coded_in(program.graph), 512).ahead > 1) == (length > 1)
+
+
+def test_parts_with_copies_of_their_own_compute_vectors():
+    rng = np.random.default_rng(0)
+    w, t = rng.random(50_001).astype(np.float32), rng.integers(0, 64, 50_001)
+    program = exact(lambda t, w: at(np.add, np.zeros(64, np.int64), t, histogram(w) * 3), t, w)
+    assert way_of(program) == "copies"
+
+
 def way_of(program):
     return ScatterLoops(program, coded_in(program.graph), 512).split().way
 

@@ -76,6 +76,10 @@ class Layers:
         widest = max(map(register_bits, [dtype, *dtypes]))
         return max(1, min(vector_bits // widest, power_of_two_at_most(extent)))
 
+    def weight(self, depth: int) -> float:
+        """Vector instructions of one iteration of the loop at `depth`, without loads; roughly."""
+        return sum(map_weight(s) for early in (True, False) for s in self.at(depth, early=early) if isinstance(s, Map))
+
     def ns(self, depth: int, lanes: int) -> float:
         """What one iteration of the loop at `depth` takes of it, roughly, in a vector of `lanes`; in nanoseconds."""
         return statements_ns([s for early in (True, False) for s in self.at(depth, early=early)], lanes)

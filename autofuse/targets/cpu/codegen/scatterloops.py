@@ -40,6 +40,8 @@ _COPIED_BYTES = 64 << 10
 """Of a copy at most: with the indices it stays in a first or second cache."""
 _FREE_PARTS = 8
 """Copies of floats, whose sums depend on how many there are: the same number for any number of workers."""
+_WORTH_VECTORS = 8.0
+"""Vector instructions of an update from which on those of a vector are computed together, then stored one by one."""
 _SAFETY = 4
 """Times by which the estimate of work is on the safe side."""
 
@@ -85,9 +87,16 @@ class ScatterLoops:
         self.layers = Layers(self.elements, self.symbols, self.elements.results[:-1])
         self.is_run = self._is_run()
         """Whether the innermost loop walks neighbours in the operand, all of them inside."""
-        self.lanes = 1
+        self.lanes = self.ahead = 1
+        """Of vectors of updates, and of vectors in which updates that are stored one by one are computed before."""
         if self.is_run:
-            self.lanes = self.layers.lanes(len(self.symbols), self.dtype, self.symbols[-1].extent, vector_bits)
+            self.lanes = self._filling(vector_bits)
+        elif self.symbols and self.layers.weight(len(self.symbols)) >= _WORTH_VECTORS:
+            self.ahead = self._filling(vector_bits)
+
+    def _filling(self, vector_bits: int) -> int:
+        """Iterations of the innermost loop that fill a vector."""
+        return self.layers.lanes(len(self.symbols), self.dtype, self.symbols[-1].extent, vector_bits)
 
     def _joined(self) -> int:
         """How many of the last dimensions are one loop: windows of all of the operand's last dimensions."""
@@ -218,8 +227,8 @@ class ScatterLoops:
     def _by_places(self, workers: int) -> Split | None:
         named = [d for d in self.roles.index_map if d not in self.window_of and self.shape[d] >= 2 * workers]
         vectors = math.prod(self.symbols[d].extent for d in self.roles.batch)
-        if not named or self.ns / max(vectors, 1) < _INDEX_NS + _ROW_NS:
-            return None
+        if not named or self.ahead > 1 or self.ns / max(vectors, 1) < _INDEX_NS + _ROW_NS:
+            return None  # what is computed ahead, every worker would compute
         dimension = max(named, key=lambda d: self.shape[d])
         step = -(-self.shape[dimension] // workers)
         return Split("places", workers, step, dimension=dimension, cut=Cut(dimension))

@@ -124,6 +124,8 @@ class ScatterUpdates:
             self._element(group, starts or {})
         elif depth == len(loops.symbols) - 1 and loops.is_run:
             self._run(group, starts or {})
+        elif depth == len(loops.symbols) - 1 and loops.ahead > 1:
+            self._ahead(group, starts)
         else:
             symbol = loops.symbols[depth]
             begin, end = self._bounds(symbol)
@@ -131,6 +133,58 @@ class ScatterUpdates:
                 inner = group.nested({symbol: Index(at)})
                 self._layer(inner, depth + 1)
                 self._loops(depth + 1, inner, starts)
+
+    def _ahead(self, group: Group, starts: dict[int, str] | None) -> None:
+        """The innermost loop, whose updates meet elements one by one: they are computed a vector at a time before."""
+        fn, loops, lanes = self.fn, self.loops, self.loops.ahead
+        symbol, depth = loops.symbols[-1], len(loops.symbols)
+        begin, end = self._bounds(symbol)
+        rest = fn.emit(f"urem i64 {fn.emit(f'sub nuw nsw i64 {end}, {begin}')}, {lanes}")
+        last = fn.emit(f"sub nuw nsw i64 {end}, {rest}")
+        with counted_loop(fn, begin, last, lanes, nonempty=False) as at:
+            vector = group.nested({symbol: Index(at)}, lanes=Lanes(lanes, symbol))
+            for early in (True, False):
+                loops.layers.write(self.body, vector, depth, early=early)
+            wanted = loops.elements.results if starts is None else loops.elements.results[-1:]
+            cells = {number: self._spilled(vector.values[number], lanes) for number in wanted}
+            with counted_loop(fn, "0", str(lanes), 1, nonempty=True, as_written=True) as lane:
+                alone = group.nested({symbol: Index(fn.emit(f"add nuw nsw i64 {at}, {lane}"))})
+                for number, cell in cells.items():
+                    alone.values[number] = self._picked(vector.values[number], cell, lane)
+                self._met(alone, starts)
+        with counted_loop(fn, last, end, 1, nonempty=False) as at:
+            alone = group.nested({symbol: Index(at)})
+            self._layer(alone, depth)
+            self._loops(depth, alone, starts)
+
+    def _spilled(self, value: Value, lanes: int) -> str:
+        """Where the elements of a vector lie one by one; empty for one that is the same in all lanes."""
+        if not value.varying:
+            return ""
+        vec = Vec(value.dtype, lanes)
+        cell = self.fn.alloca(vec.memory)
+        self.fn.line(f"store {vec.memory} {emit_store_conversion(self.fn, value.name, value.dtype, lanes)}, ptr {cell}")
+        return cell
+
+    def _picked(self, value: Value, cell: str, lane: str) -> Value:
+        if not cell:
+            return value
+        element = Vec(value.dtype, 1).memory
+        address = self.fn.emit(f"getelementptr inbounds {element}, ptr {cell}, i64 {lane}")
+        loaded = self.fn.emit(f"load {element}, ptr {address}, align {value.dtype.itemsize}")
+        return Value(emit_load_conversion(self.fn, loaded, value.dtype, 1), value.dtype, varying=False)
+
+    def _met(self, group: Group, starts: dict[int, str] | None) -> None:
+        """One update that is computed, with its index vector if that is not known outside."""
+        if starts is not None:
+            self._element(group, starts)
+            return
+        own, outside = self._starts(group), self.fn.label("outside")
+        for d in (d for d in own if d not in self.loops.window_of):
+            self._require_inside(own[d], d, outside)
+        self._element(group, own)
+        self.fn.branch(outside)
+        self.fn.block(outside)
 
     def _starts(self, group: Group) -> dict[int, str]:
         """The index vector as i64, by the operand's dimension."""
