@@ -13,7 +13,8 @@ from autofuse.lower.decisions import KernelShape
 from autofuse.lower.schedule import SIDES
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.decisions import STATE, cpu_decisions
-from autofuse.targets.cpu.native.engine import default_engine
+from autofuse.targets.cpu.machine import host_machine
+from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS
 from tests.fixtures.loopprograms import KEY, PROGRAMS, random_program
 from tests.fixtures.sideprograms import random_sides
@@ -26,7 +27,7 @@ PACKED, CACHED = {"sides": "packed"}, {"sides": "any", "state": "cache"}
 
 def same(function: Any, arguments: Any, *schedules: dict[str, Any], parts: int = 1, **others: Any) -> None:
     """Whether each schedule gives the bits of both sides computed for every element."""
-    engine = default_engine()
+    engine = others.pop("engine", None) or default_engine()
     always, inputs = kernel(function, arguments, engine, sides="always", **others)
     expected = always.run(inputs)
     for schedule in schedules:
@@ -79,6 +80,16 @@ def test_none_some_most_or_all_take_the_side():
         expected = always.run(inputs)
         for name, array in packed.run(inputs).items():
             np.testing.assert_array_equal(array, expected[name], err_msg=f"{name} {share}")
+
+
+@pytest.mark.parametrize("isa", ["avx2", pytest.param("sse4", marks=pytest.mark.slow)])
+def test_machines_that_compress_no_vectors_look_places_up(isa):
+    engine = Engine(host_machine(isa))
+    rng = np.random.default_rng(2)
+    x, y = (rng.standard_normal((5, 131)).astype(F32) for _ in range(2))
+    same(rows, (x, y), PACKED, engine=engine)
+    program, _ = lowered(rows, (x, y), **PACKED)
+    assert "af_places_of_bits" in generated(program, engine.machine).ir
 
 
 @pytest.mark.parametrize("extent", [1, 2])
