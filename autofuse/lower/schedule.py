@@ -164,5 +164,6 @@ SPLIT: Decision[int] = Decision(
     "split",
     0,
     Range(0, 1 << 20),
-    "parts into which a reduction with too few grid points is split; 0: as many as the target says, 1: never",
+    "parts into which a reduction with too few grid points is split, or the depth of a product where a target does so;"
+    " 0: as many as the target says, 1: never",
 )
