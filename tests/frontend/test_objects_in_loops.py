@@ -343,7 +343,25 @@ def bound_by_conditions(x):
 
 def test_conditions_bind_variables() -> None:
     for _ in range(2):
-        assert loops(agree(bound_by_conditions, RNG.random(20), unrolled=False)) == ["while", "while", "scan 20"]
+        assert loops(agree(bound_by_conditions, RNG.random(20), unrolled=False)) == ["while", "while", "scan 19"]
+
+
+def bound_by_an_earlier_iteration(x):
+    s, x[0] = 0.0, 0.9
+    for i in range(20):
+        if x[i] > 0.5:
+            y = x[i]
+        s = s * 0.5 + y
+    for i in range(20):
+        if x[i] > 0.7:
+            z = x[i] * 2
+            s = s + z
+    return s, y
+
+
+def test_variables_live_from_one_iteration_to_another() -> None:
+    for _ in range(2):
+        assert loops(agree(bound_by_an_earlier_iteration, RNG.random(20), unrolled=False))[0] == "scan 19"
 
 
 def longest_run(x):

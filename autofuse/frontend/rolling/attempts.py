@@ -188,6 +188,10 @@ class Attempt:
         finally:
             for place in self._known.places:
                 place.put(entry[place])
+        for name, before in entry.items():
+            is_new = before is UNBOUND and self._ends[name] is not UNBOUND
+            if is_new and name in self._known.read and not is_returned(name):
+                raise CannotRollError(f"{name} is unbound in the first iteration only", first=True)
         self._begun = begun
         for name, variable in list(begun.items()):
             self._take_apart(name, variable)
