@@ -266,7 +266,25 @@ def best_of_each(x):
     return best[30], np.array(best), np.array(counts), sum(counts), u[0], len(u)
 
 
-@pytest.mark.parametrize("program", [tables_of_distances, best_of_each])
+def spanning_tree(x):
+    p = x[:20]
+    seen, best, total = [False] * 20, [9.0] * 20, 0.0
+    best[0] = 0.0
+    for _ in range(20):
+        u = -1
+        for i in range(20):
+            if not seen[i] and (u < 0 or best[i] < best[u]):
+                u = i
+        seen[u] = True
+        total += best[u]
+        for v in range(20):
+            d = abs(p[u] - p[v])
+            if not seen[v] and d < best[v]:
+                best[v] = d
+    return total, seen[3], np.array(seen)
+
+
+@pytest.mark.parametrize("program", [tables_of_distances, best_of_each, spanning_tree])
 def test_elements_of_lists_are_set_at_places_that_move(program) -> None:
     for _ in range(2):
         traced = agree(program, RNG.random(40), unrolled=False)

@@ -19,14 +19,15 @@ from autofuse.frontend.promotion import value_of
 from autofuse.frontend.rolling.appending import Rows, RowsOfRow, row_of
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import references, usual_references
-from autofuse.frontend.rolling.numbers import Number, floating, is_integer_of_the_run, whole_number
+from autofuse.frontend.rolling.numbers import Number, Truth, floating, is_integer_of_the_run, truth_of, whole_number
 from autofuse.frontend.tracecontext import innermost_fork
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.lazydataclass import dataclass
 
-Kind: TypeAlias = Literal["int", "float", "scalar"]
-"""What elements are: Python's integers or floats, or NumPy's scalars of 64 bits."""
+Kind: TypeAlias = Literal["bool", "int", "float", "scalar"]
+"""What elements are: Python's bools, integers or floats, or NumPy's scalars of 64 bits."""
 _DTYPES: dict[Kind, np.dtype[Any]] = {
+    "bool": np.dtype(np.bool_),
     "int": np.dtype(np.int64),
     "float": np.dtype(np.float64),
     "scalar": np.dtype(np.float64),
@@ -69,13 +70,15 @@ class Table:
             return Table(self.name, found, self.kind)
         if self.kind == "float":
             return floating(found.value)
+        if self.kind == "bool":
+            return truth_of(found)
         return found if self.kind == "scalar" else whole_number(found)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         kind = _kind_of(value)
-        if self.array.ndim > 1 or kind is None:
+        if self.array.ndim > 1 or kind is None or (kind == "bool") != (self.kind == "bool"):
             raise CannotRollError(f"{self.name} is a list of numbers that gets something else")
-        if _WIDER.index(kind) > _WIDER.index(self.kind):
+        if self.kind != "bool" and _WIDER.index(kind) > _WIDER.index(self.kind):
             raise KindError(self.name, kind)
         dtype = _DTYPES[self.kind]
         self.array[_place(index)] = fresh(value_of(value, dtype))
@@ -88,8 +91,8 @@ def _place(index: Any) -> Any:
 
 
 def _kind_of(value: Any) -> Kind | None:
-    if isinstance(value, bool):
-        return None
+    if isinstance(value, bool | Truth):
+        return "bool"
     if isinstance(value, int | float):
         return "int" if isinstance(value, int) else "float"
     if isinstance(value, Number):
@@ -127,6 +130,7 @@ class _Made:
         rows.value = array.value
         dtype = _DTYPES[kind]
         like: dict[Kind, Callable[[], Any]] = {
+            "bool": lambda: truth_of(fresh(value_of(False, dtype))),
             "int": lambda: whole_number(fresh(value_of(0, dtype))),
             "float": lambda: floating(value_of(0.0, dtype)),
             "scalar": lambda: fresh(value_of(0.0, dtype)),
@@ -146,8 +150,10 @@ def _made(name: str, items: list[Any], kinds: dict[str, Kind]) -> _Made | None:
     found = {_kind_of(leaf) for leaf in leaves}
     if None in found or not 0 < len(leaves) <= _MOST or (nested and len({len(row) for row in items}) != 1):
         return None
-    widest = max((_WIDER.index(kind) for kind in found if kind is not None), default=0)
-    kind: Kind = _WIDER[max(widest, _WIDER.index(kinds.get(name, "int")))]
+    if "bool" in found and len(found) > 1:
+        return None
+    widest = max((_WIDER.index(kind) for kind in found if kind is not None and kind != "bool"), default=0)
+    kind: Kind = "bool" if "bool" in found else _WIDER[max(widest, _WIDER.index(kinds.get(name, "int")))]
     dtype = _DTYPES[kind]
     if all(isinstance(leaf, int | float) for leaf in leaves):
         array = call(np.array, np.array(items, dtype))
