@@ -129,9 +129,10 @@ class Rewriter:
         """The globals that functions under trace have assigned or deleted. The user's own stay as they were."""
         found: list[str] = []
         for original, shadow in self._globals.values():
-            for name in (original.keys() | shadow.keys()) - {"__builtins__"}:
+            for name in original.keys() | shadow.keys():
                 before, now = original.get(name, shadow), shadow.get(name, original)
-                if now is not before and self._memo.get(id(before), (None, before))[1] is not now:
+                known = self._memo.get(id(before), (None, before))[1]
+                if now is not before and known is not now and not name.startswith("__"):  # `__warningregistry__`, say
                     found.append(name)
         return found
 

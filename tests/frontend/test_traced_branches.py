@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from autofuse.errors import TraceError
 from autofuse.frontend.traced import trace
-from autofuse.ir.interpreter import interpret
 from tests.frontend.rolled import agree, loops
 
 RNG = np.random.default_rng(7)
@@ -216,64 +213,3 @@ def chosen_in_a_loop(x, z):
 def test_arrays_are_written_where_none_of_those_is_read(program) -> None:
     for values in (RNG.random(6), -RNG.random(6)):
         agree(program, values, RNG.random(6), unrolled=False)
-
-
-# ---- bools of Python's are integers ----------------------------------------------------------------------------------
-
-
-def counted_twice(x):
-    n = 0
-    for i in range(30):
-        n += (i < 5) + (i > 2)
-    return x * n
-
-
-def computed_with(x):
-    n = 0
-    for i in range(30):
-        b, c = i < 5, i > 2
-        n += b * 3 + (b + c) * 2 - (b - c) + (-b) * (~c) + (b & c) + (b | c) + (b ^ True) + abs(b) + (b == c)
-    return x * n
-
-
-def of_elements(x):
-    n = 0
-    for i in range(1, 30):
-        n += bool(x[i] > 0) + bool(x[i - 1] > 0) + (not x[i] > 1) + (not x[i - 1]) + math.isnan(x[i]) + math.isnan(x[0])
-    return x * n
-
-
-def of_numbers_of_the_run(x):
-    n = 0
-    for i in range(30):
-        k = int(x[i] * 10)
-        n += (k < 5) + (i > k)
-    return x * n
-
-
-def weak(x):
-    y = x.astype(np.float32)
-    for i in range(30):
-        y = y + (i < 5) * 3 * y
-    return y
-
-
-def until_nothing_changes(x):
-    changed, rounds = True, 0
-    while changed:
-        y = np.minimum(x, np.roll(x, 1) + 0.1)
-        changed = bool((y != x).any())
-        x, rounds = y, rounds + 1
-    return x * rounds
-
-
-@pytest.mark.parametrize(
-    "function", [counted_twice, computed_with, of_elements, of_numbers_of_the_run, weak, until_nothing_changes]
-)
-def test_bools_are_computed_with_as_python_does(function) -> None:
-    x = np.random.default_rng(3).standard_normal(30)
-    traced = trace(function, x)
-    found = traced.unflatten(interpret(traced.graph, x))
-    for ours, theirs in zip(np.atleast_1d(found), np.atleast_1d(function(x)), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-        assert np.asarray(ours).dtype == np.asarray(theirs).dtype

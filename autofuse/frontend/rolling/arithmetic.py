@@ -166,6 +166,53 @@ def _float_power(a: Any, b: Any) -> Any:
     return _float("power", a, b)
 
 
+def _bitwise(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+    """`&`, `|` or `^` of integers."""
+
+    def operation(a: Any, b: Any) -> Any:
+        if _is_float(a, b):
+            raise TypeError(f"unsupported operand type(s) for {ufunc.__name__}: a float is no integer")
+        highs = [plain(side).high for side in (a, b) if _is_natural(side)]
+        known = [high for high in highs if high is not None]
+        if ufunc is np.bitwise_and and known:  # of one that is not negative, no more is left
+            return _computed(ufunc, a, b, (0, min(known)))
+        ends = (0, (1 << max(known).bit_length()) - 1) if len(known) == 2 else (None, None)
+        return _computed(ufunc, a, b, ends, larger(a, b))
+
+    return operation
+
+
+def _is_natural(number: Any) -> bool:
+    low = plain(number).low
+    return low is not None and low >= 0
+
+
+def _shift_left(a: Any, b: Any) -> Any:
+    _require_shift(a, b)
+    if type(b) is int:
+        return _times(a, 1 << b)
+    (low, high), (least, most) = _ends(a), _ends(b)
+    return _computed(np.left_shift, a, b, (min(low << least, low << most), max(high << least, high << most)))
+
+
+def _shift_right(a: Any, b: Any) -> Any:
+    _require_shift(a, b)
+    if type(b) is int and b < 62:
+        return _floor_divide(a, 1 << b)
+    held = plain(a)
+    low, high = (None if end is None else bound(end, 0) for end, bound in ((held.low, min), (held.high, max)))
+    return _computed(np.right_shift, a, b, (low, high), larger(a))
+
+
+def _require_shift(a: Any, b: Any) -> None:
+    """Raise CannotRollError for places that may be negative, or more than there are."""
+    if _is_float(a, b):
+        raise TypeError("unsupported operand type(s) for << or >>: a float is no integer")
+    low, high = plain(b).low, plain(b).high
+    if low is None or high is None or low < 0 or high > 63:
+        raise CannotRollError("it shifts by a number of places that may be negative or above 63")
+
+
 def _divide_both(a: Any, b: Any) -> Any:
     return _floor_divide(a, b), _remainder(a, b)
 
@@ -278,6 +325,11 @@ def _install() -> None:
         "mod": _remainder,
         "pow": _power,
         "divmod": _divide_both,
+        "and": _bitwise(np.bitwise_and),
+        "or": _bitwise(np.bitwise_or),
+        "xor": _bitwise(np.bitwise_xor),
+        "lshift": _shift_left,
+        "rshift": _shift_right,
     }
     for name, operation in arithmetic.items():
         for prefix, swap in (("", False), ("r", True), ("i", False)):
@@ -293,8 +345,15 @@ def _install() -> None:
         setattr(Truth, name, _of_bools(name))
     for name, unary in {"neg": operator.neg, "pos": operator.pos, "abs": operator.abs}.items():
         setattr(Truth, f"__{name}__", _of_number(unary))
-    setattr(Truth, "__invert__", _of_number(lambda number: -number - 1))  # noqa: B010  # as the others
+    for kind in (Number, Truth):
+        setattr(kind, "__invert__", _of_number(_inverted))  # noqa: B010  # as the others
     OPERATIONS.update(__neg__=_negative, __abs__=_magnitude)
+
+
+def _inverted(number: Any) -> Any:
+    if _is_float(number):
+        raise TypeError("bad operand type for unary ~: 'float'")
+    return -number - 1
 
 
 def _of_bools(name: str) -> Callable[[Any, Any], Any]:
@@ -302,8 +361,9 @@ def _of_bools(name: str) -> Callable[[Any, Any], Any]:
     with_arrays = getattr(TracerArray, name)
 
     def method(self: Any, other: Any) -> Any:
-        found = with_arrays(self, other)
-        return truth_of(found) if isinstance(other, bool | Truth) else found
+        if isinstance(other, bool | Truth):
+            return truth_of(with_arrays(self, other))
+        return OPERATIONS[name](self, other)
 
     return method
 

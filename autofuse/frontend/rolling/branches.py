@@ -329,6 +329,8 @@ def _bound(value: Value, a: Any, b: Any, python: type | None, regions: tuple[Reg
         known = len(lows) == len(highs) == 2
         ends = (min(lows), max(highs)) if known else (None, None)
         return Number({Atom(value, *ends, growth=larger(a, b), by_data=True): 1})
+    if all(isinstance(side, bool | Truth) for side in (a, b)):
+        return truth_of(fresh(value))
     result = fresh(value, is_scalar=not _is_array(a))
     for region, side in zip(regions, (a, b), strict=True) if _is_array(a) else ():
         others = side.cell.storage.possible if region.owns(side) else (side.cell.storage,)

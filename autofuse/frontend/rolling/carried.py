@@ -15,7 +15,7 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.promotion import value_of
 from autofuse.frontend.regions import Region
-from autofuse.frontend.rolling.numbers import Atom, Number, floating, simplified
+from autofuse.frontend.rolling.numbers import Atom, Number, Truth, floating, simplified, truth_of
 from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, WeakScalar, fresh
@@ -120,7 +120,8 @@ class CarriedArray:
         self.name = name
         self.content = content
         self.given = region.input(content.cell.type)
-        self.stand_in = with_memory_of(fresh(self.given, is_scalar=content.is_scalar), content)
+        given = fresh(self.given, is_scalar=content.is_scalar)
+        self.stand_in = truth_of(given) if isinstance(content, Truth) else with_memory_of(given, content)
 
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """As of `Kept`."""
@@ -138,6 +139,7 @@ class CarriedArray:
     def _check(self, end: Any, fork: Fork, region: Region) -> None:
         scalar = self.content.is_scalar
         alike = isinstance(end, TracerArray) and not isinstance(end, WeakScalar) and end.is_scalar == scalar
+        alike = alike and isinstance(end, Truth) == isinstance(self.content, Truth)
         if not alike or end.cell.type != self.content.cell.type:
             raise CannotRollError(
                 f"{self.name} is {_described(self.content)} before an iteration and {_described(end)} after it",
@@ -308,8 +310,8 @@ def content_value(content: Any) -> Value:
 
 def left_by(end: Any, value: Value) -> Any:
     """What a variable is bound to behind a loop, whose last iteration left it bound to `end`."""
-    if isinstance(end, bool):
-        return fresh(value)
+    if isinstance(end, bool | Truth):
+        return truth_of(fresh(value))
     if isinstance(end, Number) or not isinstance(end, TracerArray):
         whole = end.python is int if isinstance(end, Number) else type(end) is int
         return Number({Atom(value, None, None, by_data=True): 1}) if whole else floating(value)

@@ -26,6 +26,9 @@ from autofuse.ir.types import TensorType
 _I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
 _SLOW = 256
 """What a counter of 32 bits may grow by in one iteration."""
+_ROOM = 1 << 63
+_MOST = 1 << 31
+"""What an integer of unknown size may be multiplied by."""
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 """What operators do, by the name of the method (`arithmetic`)."""
 
@@ -178,8 +181,21 @@ class Number(WeakScalar):
         if self.python is float:
             assert self.source is not None
             return self.source()
+        self._require_room()
         key = ("number", self.constant, *((atom, by) for atom, by in self.terms.items()))
         return current().once(key, self._sum)
+
+    def _require_room(self) -> None:
+        """Raise CannotRollError for an integer of Python's that 64 bits may not hold.
+
+        One that the run decides has them all, by its type; it is taken to be small beside them.
+        """
+        reach = abs(self.constant)
+        for atom, by in self.terms.items():
+            known = atom.low is not None and atom.high is not None
+            reach += abs(by) * max(abs(atom.low or 0), abs(atom.high or 0)) if known else _ROOM * (abs(by) > _MOST)
+        if reach >= _ROOM:
+            raise CannotRollError("it computes an integer that may not fit in 64 bits")
 
     def _sum(self) -> Value:
         total: Term | None = None
@@ -225,6 +241,13 @@ class Comparison(Truth):
     """A comparison of Python's numbers: Python could tell what it is, were every iteration traced."""
 
     __slots__ = ()
+
+
+def python_class(value: Any) -> type | None:
+    """`int`, `float` or `bool` of one of Python's numbers, whoever decides it; None of any other value."""
+    if isinstance(value, Number | Truth):
+        return value.python
+    return type(value) if type(value) in (int, float, bool) else None
 
 
 def truth_of(test: TracerArray) -> Truth:

@@ -17,7 +17,7 @@ from autofuse.frontend.rolling.arithmetic import greatest, least, truth
 from autofuse.frontend.rolling.comprehensions import CONSUMERS, Generated
 from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
-from autofuse.frontend.rolling.numbers import Number, floating, truth_of, whole_number
+from autofuse.frontend.rolling.numbers import Number, floating, python_class, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.tables import Table
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -103,8 +103,15 @@ def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahe
             return python(*args, **kwargs)
         best = args[0]
         for other in args[1:]:
-            if all(isinstance(side, int | Number) for side in (best, other)):
+            pythons = {python_class(side) for side in (best, other)}
+            if pythons <= {int, bool}:
                 best = numbers(best, other)
+            elif pythons == {float}:
+                first = ahead(other, best)
+                sides = [fresh(value_of(side, _F64)) for side in (other, best)]
+                best = floating(call(np.where, as_tracer(first), *sides).value)
+            elif float in pythons and None not in pythons:
+                raise CannotRollError("it chooses between a Python int and a float")
             else:
                 best = call(np.where, as_tracer(ahead(other, best)), other, best)[()]
         return best
