@@ -16,7 +16,7 @@ from autofuse.frontend.forks import Fork
 from autofuse.frontend.location import assigned_name, location_of, user_frame
 from autofuse.ir import dtypes
 from autofuse.ir.contracts import BoundsCheck
-from autofuse.ir.graph import Graph, Location, Value
+from autofuse.ir.graph import Graph, Location, Node, Value
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
@@ -78,6 +78,13 @@ class Tracing:
         value = self.builder.emit(op, inputs, **attrs)
         self._emitted[value] = (op, tuple(inputs), attrs)
         return value
+
+    def adopt(self, node: Node, inputs: Sequence[Value], regions: Sequence[Graph] = ()) -> tuple[Value, ...]:
+        """Add a node of another graph; see `GraphBuilder.adopt`."""
+        outputs = self.builder.adopt(node, inputs, regions)
+        if len(outputs) == 1 and not regions:
+            self._emitted[outputs[0]] = (node.op, tuple(inputs), dict(node.attrs))
+        return outputs
 
     def made_by(self, value: Value) -> tuple[str, tuple[Value, ...], dict[str, Any]]:
         """Op, operands and attributes of the node that gives `value`; an empty op for inputs and calls."""

@@ -55,6 +55,8 @@ class Dimensions:
         self._tied = tied
         self._walks: dict[Use, tuple[tuple[AxisFactor, ...], ...]] = {}
         """What `axes` said."""
+        self._conflicts: bool | None = None
+        """What `has_conflict` said."""
         self._reads: dict[Value, int] = {}
         """Uses of values from outside; in `apart`, of all that no reduction-like op makes."""
         for node in nodes:
@@ -169,11 +171,13 @@ class Dimensions:
 
     def has_conflict(self) -> bool:
         """Whether two axes of one value became the same loop (as in `x + x.T`): then these ties cannot be used."""
-        for use in self._axes:
-            flat = [factor for axis in self.axes(use) for factor in axis]
-            if len(set(flat)) != len(flat):
-                return True
-        return False
+        if self._conflicts is None:
+            self._conflicts = any(map(self._walks_twice, self._axes))
+        return self._conflicts
+
+    def _walks_twice(self, use: Use) -> bool:
+        flat = [factor for axis in self.axes(use) for factor in axis]
+        return len(set(flat)) != len(flat)
 
     def _operand(self, node: Node, number: int) -> tuple[AxisFactor, ...]:
         use = self.use(node, number)

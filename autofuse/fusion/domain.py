@@ -24,6 +24,7 @@ from autofuse.lazydataclass import dataclass
 
 MAX_WINDOW = 128
 """Largest window that is unrolled into a kernel; a larger one is a call of its own."""
+_ELEMENTWISE = Role.ELEMENTWISE
 _MOST_TIED = 8
 """Values that are tried one by one where not all may be tied."""
 
@@ -113,14 +114,17 @@ def is_contraction(node: Node) -> bool:
 
 def is_opaque(node: Node) -> bool:
     """Whether the node is one call into a library: nothing can be computed inside it."""
-    match role_of(node):
+    role = role_of(node)
+    if role is _ELEMENTWISE:  # most are
+        return False
+    match role:
         case Role.WINDOW:
             return math.prod(node.attrs["window_dimensions"]) > MAX_WINDOW
         case Role.CONVOLUTION:
             return (node.attrs["batch_group_count"], node.attrs["feature_group_count"]) != (1, 1)
         case Role.COUNTED_LOOP | Role.LOOP:
             return refusal(node) is not None
-        case role:
+        case _:
             return role.is_opaque
 
 

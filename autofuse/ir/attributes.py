@@ -23,6 +23,12 @@ def normalized(op: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises GraphError for an unknown attribute, one that is missing though not optional, a value of another kind.
     """
+    if attrs.keys() != op.attrs.keys():
+        _require_known(op, attrs)
+    return {key: _value(op.name, key, spec, attrs[key]) for key, spec in op.attrs.items() if key in attrs}
+
+
+def _require_known(op: OpDef, attrs: Mapping[str, Any]) -> None:
     unknown = sorted(set(attrs) - set(op.attrs))
     missing = sorted(key for key, spec in op.attrs.items() if key not in attrs and not spec.optional)
     if unknown or missing:
@@ -30,7 +36,6 @@ def normalized(op: OpDef, attrs: Mapping[str, Any]) -> dict[str, Any]:
         parts += [f"missing attributes {', '.join(missing)}"] if missing else []
         known = ", ".join(op.attrs) or "none"
         raise GraphError(f"{op.name}: {' and '.join(parts)}; its attributes: {known}")
-    return {key: _value(op.name, key, spec, attrs[key]) for key, spec in op.attrs.items() if key in attrs}
 
 
 def _value(op: str, key: str, spec: AttrSpec, value: Any) -> Any:

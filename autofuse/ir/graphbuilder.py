@@ -89,6 +89,14 @@ class GraphBuilder:
         self._producers.update(dict.fromkeys(outputs, node))
         return outputs
 
+    def adopt(self, node: Node, inputs: Sequence[Value], regions: Sequence[Graph] = ()) -> tuple[Value, ...]:
+        """Add a node of another graph, which was checked there, on values of the same types; its results are new."""
+        outputs = tuple(Value(self._unique(node.op), value.type) for value in node.outputs)
+        made = Node(node.op, tuple(inputs), outputs, node.attrs, tuple(regions), self.location)
+        self._nodes.append(made)
+        self._producers.update(dict.fromkeys(outputs, made))
+        return outputs
+
     def constant(self, array: NDArray[Any], name: str = "constant") -> Value:
         """Add a constant; a writeable array is copied."""
         return self.emit("constant", (), name=name, value=array)

@@ -50,12 +50,19 @@ class StageDraft:
     updates: dict[int, int] = field(default_factory=dict[int, int])
     """By place in the body, of stores of state in memory: how many updates of that come before each."""
 
+    last: tuple[tuple[Affine, ...], Scalar | None, dict[Value, Scalar]] | None = None
+    """What was asked for last: mostly the next question is the same."""
+
     def scalars_at(self, at: tuple[Affine, ...], guard: Scalar | None) -> dict[Value, Scalar]:
         """The values that are there at an index, under a guard; to be added to."""
+        last = self.last
+        if last is not None and last[0] is at and last[1] == guard:
+            return last[2]
         key = at, guard
         found = self.memo.get(key)
         if found is None:
             found = self.memo[key] = {}
+        self.last = at, guard, found
         return found
 
 

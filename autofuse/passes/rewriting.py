@@ -113,9 +113,11 @@ class _Walk:
 
     def _visit(self, node: Node) -> None:
         self._location = node.location
-        inputs = self._current(node.inputs)
+        inputs = node.inputs
+        if not self._replaced.keys().isdisjoint(inputs):
+            inputs = self._current(inputs)
         regions = tuple(self._region(region) for region in node.regions) if node.regions else ()
-        if not (_same(inputs, node.inputs) and _same(regions, node.regions)):
+        if not (inputs is node.inputs or _same(inputs, node.inputs)) or not _same(regions, node.regions):
             node = replace(node, inputs=inputs, regions=regions)
         for old, new in zip(node.outputs, self._settle(node), strict=True):
             if new is not old:
@@ -189,7 +191,7 @@ def live_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> list[Node]:
     needed = set(outputs)
     kept: list[Node] = []
     for node in reversed(nodes):
-        if any(value in needed for value in node.outputs):
+        if not needed.isdisjoint(node.outputs):
             kept.append(node)
             needed.update(node.inputs)
             for region in node.regions:

@@ -26,12 +26,8 @@ def spliced(tracing: Tracing, graph: Graph, arguments: Sequence[Value]) -> list[
     held = dict(zip(graph.inputs, arguments, strict=True))
     for node in graph.nodes:
         tracing.builder.location = node.location or here
-        inputs = replaced(node.inputs, held)
-        if node.regions or len(node.outputs) != 1:
-            regions = [substituted(region, held | _anew(region)) for region in node.regions]
-            outputs = tracing.builder.emit_many(node.op, inputs, regions=regions, **node.attrs)
-        else:
-            outputs = (tracing.emit(node.op, inputs, **node.attrs),)
+        regions = [substituted(region, held | _anew(region)) for region in node.regions]
+        outputs = tracing.adopt(node, replaced(node.inputs, held), regions)
         held.update(zip(node.outputs, outputs, strict=True))
     tracing.builder.location = here
     return [held[value] for value in graph.outputs]

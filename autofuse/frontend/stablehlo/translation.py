@@ -133,25 +133,25 @@ class _Translator:
         scope.update(zip(block.arguments, arguments, strict=True))
         outer = emitter.builder.location
         for operation in block.operations:
+            name = str(operation.operation.name)
             operands = [scope[value] for value in operation.operands]
-            if operation.operation.name not in _TAKE_TUPLES and any(isinstance(value, Bundle) for value in operands):
+            if name not in _TAKE_TUPLES and any(isinstance(value, Bundle) for value in operands):
                 raise refusal(
-                    str(operation.operation.name),
+                    name,
                     location_of(operation.location, self._under_way[-1], self._own),
                     "takes a tuple; only calls of functions, tuple and get_tuple_element do",
                     "give its elements one by one",
                 )
-            if operation.operation.name in _RETURNS:
+            if name in _RETURNS:
                 emitter.builder.location = outer
                 return operands
             location = location_of(operation.location, self._under_way[-1], self._own)
             emitter.builder.location = location or outer
-            scope.update(zip(operation.results, self._results(operation, operands, emitter), strict=True))
+            scope.update(zip(operation.results, self._results(name, operation, operands, emitter), strict=True))
         raise ParseError("from_stablehlo: a block ends without a return")
 
-    def _results(self, operation: Any, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value]:
-        """What a rule makes of an operation. Raises TraceError that names it."""
-        name = str(operation.operation.name)
+    def _results(self, name: str, operation: Any, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value]:
+        """What a rule makes of an operation of that name. Raises TraceError that names it."""
         location = emitter.builder.location
         rule = RULES.get(name)
         try:

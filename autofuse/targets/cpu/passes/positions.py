@@ -71,7 +71,7 @@ def _value(statement: Statement, known: Mapping[int, Affine]) -> Affine | None:
             return value
         case Constant(_, dtype, value) if dtype.is_integer:
             return Affine(int(value))
-        case Map(_, dtype, opcode, operands) if all(number in known for number in operands):
+        case Map(_, dtype, opcode, operands) if known and all(number in known for number in operands):
             found = _arithmetic(opcode, [known[number] for number in operands])
             return found if found is not None and _fits(found, dtype) else None
         case _:
@@ -108,9 +108,9 @@ def _fits(value: Affine, dtype: DType) -> bool:
 
 
 def _compared(statement: Statement, known: Mapping[int, Affine]) -> Test | None:
-    if not isinstance(statement, Map) or not all(number in known for number in statement.operands):
+    if not isinstance(statement, Map) or statement.opcode not in ("eq", "lt", "le", "gt", "ge"):
         return None
-    if statement.opcode not in ("eq", "lt", "le", "gt", "ge"):
+    if not all(number in known for number in statement.operands):
         return None
     left, right = (known[number] for number in statement.operands)
     difference = left - right
