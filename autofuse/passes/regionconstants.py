@@ -15,7 +15,7 @@ from autofuse.lazydataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LiftConstants:
-    """Moves constants of different elements out of all regions, which capture them; kernels read memory there. Exact."""
+    """Moves constants of different elements out of regions, which capture them: kernels read memory then. Exact."""
 
     name: ClassVar[str] = "region constants"
 
