@@ -553,9 +553,21 @@ def decayed(x):
     return acc, y
 
 
+def written_first(x):
+    acc, v = np.zeros(4), x[:4] * 1
+    for i in range(20):
+        acc += x[i : i + 4]
+        if acc[0] > 3:
+            acc = acc * 0.5
+        v[i % 4] = x[i]
+        v = v * 0.9 + acc
+    return acc, v
+
+
 def test_what_nobody_else_sees_may_be_one_of_two_arrays() -> None:
     for _ in range(2):
         agree(decayed, RNG.random(40), unrolled=False)
+        assert loops(agree(written_first, RNG.random(40), unrolled=False))[0].startswith("scan")
 
 
 def held_elsewhere(x):
@@ -603,6 +615,38 @@ def the_argument(x):
         x = x * 2
     x += 1
     return x
+
+
+def written_first_and_seen(x):
+    acc = np.zeros(4)
+    first = acc
+    for i in range(20):
+        acc += x[i : i + 4]
+        acc = acc * 0.5
+    return acc, first
+
+
+def written_first_and_kept(x):
+    acc, rows = np.zeros(4), []
+    for i in range(20):
+        acc += x[i : i + 4]
+        rows.append(acc)
+        acc = acc * 0.5
+        rows.append(acc)
+    return np.array(rows)
+
+
+def two_that_change(x):
+    a = b = np.zeros(4)
+    for i in range(20):
+        a += x[i]
+        a = a * 0.5 + b
+    return a, b
+
+
+@pytest.mark.parametrize("program", [written_first_and_seen, written_first_and_kept, two_that_change])
+def test_arrays_that_are_written_and_seen_are_numpys(program) -> None:
+    agree(program, RNG.random(40))
 
 
 @pytest.mark.parametrize("program", [held_elsewhere, handed_on, appended, outside_of_the_loop, the_argument])

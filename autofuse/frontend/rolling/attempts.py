@@ -67,6 +67,8 @@ class Knowledge:
     """Integer variables, and what is added to each every time."""
     period: int = 1
     """Iterations that are taken together."""
+    loose: set[Name] = field(default_factory=set[Name])
+    """Variables whose arrays it writes in place, and that it binds anew."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Lists that it reads as they grow, and by how many elements."""
     places: list[Place] = field(default_factory=list[Place])
@@ -251,7 +253,7 @@ class Attempt:
         if _is_number(content, int) or _is_number(content, float):
             return CarriedNumber(name, content, self._region, is_counted=counting is not None)
         if isinstance(content, TracerArray) and (content.is_scalar or name not in self._known.kept):
-            return CarriedArray(name, content, self._region)
+            return CarriedArray(name, content, self._region, is_loose=name in self._known.loose)
         if isinstance(content, tuple) and is_tuple_of_state(content):
             parts = [self._begun_as(f"{name}[{k}]", part, counting) for k, part in enumerate(content)]
             return CarriedTuple(name, content, parts)

@@ -38,6 +38,14 @@ class KeepError(BaseException):
         self.names = names
 
 
+class LooseError(BaseException):
+    """A variable's array is written in place, and the variable bound anew: to be traced again as state that is both."""
+
+    def __init__(self, name: Name) -> None:
+        super().__init__()
+        self.name = name
+
+
 class StepError(BaseException):
     """An integer variable grows by the same number each time: the loop is to be traced again with that."""
 
@@ -87,8 +95,10 @@ class Kept:
 
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """What became of it. `end`: what it is bound to behind the body."""
-        del fork, region
+        del fork
         same = end is self.content or (_is_static(end) and type(end) is type(self.content) and end == self.content)
+        if not same and isinstance(self.content, TracerArray) and isinstance(end, TracerArray) and region.owns(end):
+            raise LooseError(self.name)
         if not same:
             raise CannotRollError(f"{self.name} is bound to something else in the next iteration", first=True)
         return Outcome(after=self.content)
@@ -116,9 +126,11 @@ class Counted:
 class CarriedArray:
     """An array, or a NumPy scalar, as a value."""
 
-    def __init__(self, name: Name, content: TracerArray, region: Region) -> None:
+    def __init__(self, name: Name, content: TracerArray, region: Region, *, is_loose: bool = False) -> None:
+        """`is_loose`: what an iteration begins with may be written in place, as nothing else sees it."""
         self.name = name
         self.content = content
+        self._is_loose = is_loose
         self.given = region.input(content.cell.type)
         given = fresh(self.given, is_scalar=content.is_scalar)
         self.stand_in = truth_of(given) if isinstance(content, Truth) else with_memory_of(given, content)
@@ -126,7 +138,9 @@ class CarriedArray:
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """As of `Kept`."""
         if self.stand_in.cell.storage.version:
-            raise KeepError(self.name)
+            if not self._is_loose:
+                raise KeepError(self.name)
+            self.stand_in.cell.storage.is_maybe_written = True
         if end is self.stand_in:
             if end.cell.storage.is_maybe_written:
                 raise CannotRollError(f"{self.name} may be an array that is written, as data decide")
@@ -151,6 +165,8 @@ class CarriedArray:
         if end.cell is not storage and not region.made(storage.read()):
             raise CannotRollError(f"{self.name} is a view of an array from before", first=True)
         if not region.owns(end):
+            if self._is_loose:
+                raise CannotRollError(f"{self.name} is bound to something else in the next iteration", first=True)
             raise KeepError(self.name)
         before = self.content.cell.storage
         changed = fork.changed()

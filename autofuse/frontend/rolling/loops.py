@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from autofuse.frontend.forks import CannotRollError, PlaceError, WrittenLateError
 from autofuse.frontend.rolling.attempts import AgainError, Attempt, Knowledge
-from autofuse.frontend.rolling.carried import KeepError, Name, StepError
+from autofuse.frontend.rolling.carried import KeepError, LooseError, Name, StepError
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import WrongCountError
 from autofuse.frontend.rolling.items import Items
@@ -96,6 +96,13 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
             known.counts[wrong.name] = wrong.count
         except KeepError as keep:
             known.kept.update(keep.names)
+        except LooseError as loose:
+            if loose.name not in found.alone:
+                frame.set(entry)
+                reason = f"{loose.name} is bound to something else in the next iteration"
+                raise CannotRollError(reason, first=True) from None
+            known.loose.add(loose.name)
+            known.kept.discard(loose.name)
         except StepError as found_step:
             known.steps[found_step.name] = found_step.step
         except AgainError:

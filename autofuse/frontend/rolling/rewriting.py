@@ -23,7 +23,7 @@ from autofuse.frontend.rolling.breaks import continued, jumps, without_breaks
 from autofuse.frontend.rolling.comprehensions import can_be_call, in_parts
 from autofuse.frontend.rolling.liveness import Liveness
 from autofuse.frontend.rolling.returns import PREFIX, without_returns
-from autofuse.frontend.rolling.variables import Variables, bound_names, own_nodes, variables_of
+from autofuse.frontend.rolling.variables import Variables, bound_names, handed_on, own_nodes, variables_of
 
 _ITEM = "_af_item"
 _SIGNS: dict[type[ast.cmpop], str] = {
@@ -65,6 +65,7 @@ class _Rewriter(ast.NodeTransformer):
         without_breaks(function, PREFIX)
         self._function = function
         self._live = Liveness(function.body)
+        self._handed = handed_on(function.body)
         declarations = [node for node in own_nodes(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
         self._global = {name for node in declarations if isinstance(node, ast.Global) for name in node.names}
         self._nonlocal = {name for node in declarations if isinstance(node, ast.Nonlocal) for name in node.names}
@@ -111,7 +112,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> Any:
         body = continued(node.body)
-        found = variables_of([_bind(node.target), *body], self._live.behind(node), self._live.elsewhere)
+        found = variables_of([_bind(node.target), *body], self._live.behind(node), self._live.elsewhere, self._handed)
         items = self.visit(node.iter)
         if not self._can_move([*body, _bind(node.target)], found):
             node.iter, node.body, node.orelse = items, self._statements(node.body), self._statements(node.orelse)
@@ -124,7 +125,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_While(self, node: ast.While) -> Any:
         body = continued(node.body)
-        found = variables_of([ast.Expr(node.test), *body], self._live.behind(node))
+        statements = [ast.Expr(node.test), *body]
+        found = variables_of(statements, self._live.behind(node), self._live.elsewhere, self._handed)
         if isinstance(node.test, ast.Constant) or not self._can_move(body, found):
             return self.generic_visit(node)
         test, name = self._name("test"), self._name("body")

@@ -10,6 +10,7 @@ from autofuse.lazydataclass import dataclass
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
+_LIBRARIES = ("np", "numpy", "math")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -39,6 +40,9 @@ class Variables:
     tabled: tuple[str, ...] = ()
     """Variables of which it sets elements at places that move, and asks elements or the length, and nothing else."""
 
+    alone: tuple[str, ...] = ()
+    """Those that it binds whose arrays no other variable or container is given, as far as the source says."""
+
     def as_tuple(self) -> tuple[Any, ...]:
         """As a constant of source code; `Variables(*it)` is the same."""
         return (
@@ -51,11 +55,17 @@ class Variables:
             self.appended,
             self.grown,
             self.tabled,
+            self.alone,
         )
 
 
-def variables_of(statements: Sequence[ast.AST], live: Set[str], elsewhere: Set[str] = frozenset()) -> Variables:
-    """Of statements of a function. `live`: variables that may be read behind them; `elsewhere`: by other functions."""
+def variables_of(
+    statements: Sequence[ast.AST], live: Set[str], elsewhere: Set[str] = frozenset(), handed: Set[str] | None = None
+) -> Variables:
+    """Of statements of a function. `live`: variables that may be read behind them; `elsewhere`: by other functions.
+
+    `handed`: those of the function that `handed_on` gives.
+    """
     bound = set(bound_names(statements))
     flow = _Flow(bound)
     flow.run(statements, set())
@@ -70,7 +80,41 @@ def variables_of(statements: Sequence[ast.AST], live: Set[str], elsewhere: Set[s
         tuple(sorted(_appended(statements) - bound - set(elsewhere))),
         tuple(sorted(_grown(statements) - bound - set(elsewhere))),
         tuple(sorted(_tabled(statements) - bound - set(elsewhere))),
+        () if handed is None else tuple(sorted(bound - handed - set(elsewhere))),
     )
+
+
+def handed_on(body: Sequence[ast.stmt]) -> set[str]:
+    """Variables of a function whose arrays may get another name: `y = x`, `f(x)`, `[x]`; not those that it returns."""
+    found: set[str] = set()
+    returned = {id(node.value) for node in own_nodes(body) if isinstance(node, ast.Return)}
+    for node in own_nodes(body):
+        if id(node) in returned:
+            continue
+        match node:
+            case ast.Assign(value=value) | ast.AnnAssign(value=value) | ast.NamedExpr(value=value):
+                parts = [value]
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts) | ast.Dict(values=parts):
+                pass
+            case ast.IfExp(body=first, orelse=second):
+                parts = [first, second]
+            case ast.BoolOp(values=parts):
+                pass
+            case ast.Call(func=function, args=parts, keywords=named) if _root(function) not in _LIBRARIES:
+                parts = [*parts, *(one.value for one in named)]
+            case ast.Starred(value=value) | ast.keyword(value=value) | ast.Yield(value=value):
+                parts = [value]
+            case _:
+                parts = []
+        found |= {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+    return found
+
+
+def _root(function: ast.AST) -> str:
+    """The variable that an attribute is of."""
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _appended(statements: Sequence[ast.AST]) -> set[str]:
