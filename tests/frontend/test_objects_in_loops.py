@@ -10,6 +10,7 @@ import pytest
 
 from autofuse.errors import TraceError
 from autofuse.frontend.traced import trace
+from autofuse.ir.interpreter import interpret
 from tests.frontend.rolled import agree, loops
 
 RNG = np.random.default_rng(11)
@@ -653,3 +654,41 @@ def test_arrays_that_are_written_and_seen_are_numpys(program) -> None:
 def test_what_somebody_else_sees_may_not(program) -> None:
     with pytest.raises(TraceError, match=r"as a condition|as data decide"):
         trace(program, RNG.random(40))
+
+
+# ---- functions that elements make see the variable as it is at the end -----------------------------------------------
+
+
+def functions(x):
+    made = [lambda v: v * i for i in range(20)]  # noqa: B023 - what is tested
+    return made[0](x[:3]) + sum(f(x[:3]) for f in made)
+
+
+def functions_of_a_generator(x):
+    made = tuple(lambda v: v * i for i in range(20))  # noqa: B023 - what is tested
+    return made[3](x[:3])
+
+
+def generators_kept(x):
+    made = [(v * i for v in (x[0], x[1])) for i in range(20)]
+    return sum(sum(each) for each in made)
+
+
+def bound_by_defaults(x):
+    made = [lambda v, i=i: v * i for i in range(20)]
+    return sum(f(x[:3]) for f in made)
+
+
+def used_up_at_once(x):
+    return [sum(x[j] * i for j in range(18)) for i in range(20)]
+
+
+MAKERS = [functions, functions_of_a_generator, generators_kept, bound_by_defaults, used_up_at_once]
+
+
+@pytest.mark.parametrize("function", MAKERS, ids=lambda function: function.__name__)
+def test_functions_that_a_comprehension_makes_see_its_variable_as_pythons_do(function) -> None:
+    x = RNG.random(30)
+    traced = trace(function, x)
+    found = traced.unflatten(interpret(traced.graph, x))
+    np.testing.assert_allclose(found, function(x), rtol=1e-12)

@@ -141,13 +141,55 @@ _LOOPS: dict[Any, Callable[..., Any]] = {
 }
 CONSUMERS = frozenset(_LOOPS)
 """Functions of Python's that use up an iterator, and nothing else."""
+_CONSUMING = frozenset(function.__name__ for function in _LOOPS)
 
 
 def can_be_call(node: ast.ListComp | ast.GeneratorExp) -> bool:
     """Whether a comprehension may become a call: it has one `for`, and binds and awaits nothing."""
     leaves = any(isinstance(inner, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
     walks = node.generators
-    return len(walks) == 1 and not walks[0].is_async and not leaves and _can_be_parameters(walks[0].target)
+    simple = len(walks) == 1 and not walks[0].is_async and not leaves and _can_be_parameters(walks[0].target)
+    return simple and not _is_seen_later(node)
+
+
+def _is_seen_later(node: ast.ListComp | ast.GeneratorExp) -> bool:
+    """Whether a function or a generator that an element makes reads the variables of the `for`.
+
+    Python has one such variable for all iterations, and who asks later finds the last item.
+    """
+    walk = node.generators[0]
+    bound = _names(walk.target)
+    return any(bound & read for part in (node.elt, *walk.ifs) for read in _later(part))
+
+
+def _later(part: ast.expr) -> Iterator[set[str]]:
+    """The names that each function, and each generator that is not used up at once, reads when it runs."""
+    used_up = {
+        id(inner.args[0])
+        for inner in ast.walk(part)
+        if isinstance(inner, ast.Call)
+        and isinstance(inner.func, ast.Name)
+        and inner.func.id in _CONSUMING
+        and inner.args
+    }
+    for inner in ast.walk(part):
+        if isinstance(inner, ast.Lambda):
+            given = inner.args
+            parameters = [
+                *given.posonlyargs,
+                *given.args,
+                *given.kwonlyargs,
+                *filter(None, (given.vararg, given.kwarg)),
+            ]
+            yield _names(inner.body) - {parameter.arg for parameter in parameters}
+        elif isinstance(inner, ast.GeneratorExp) and id(inner) not in used_up:
+            first, *others = inner.generators
+            parts = [inner.elt, *first.ifs, *(part for each in others for part in (each.iter, *each.ifs))]
+            yield set[str]().union(*map(_names, parts)) - _names(first.target)
+
+
+def _names(part: ast.expr) -> set[str]:
+    return {inner.id for inner in ast.walk(part) if isinstance(inner, ast.Name)}
 
 
 def in_parts(
