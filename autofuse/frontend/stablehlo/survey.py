@@ -6,11 +6,14 @@ from typing import Any
 
 from autofuse.frontend.stablehlo.bindings import bindings
 from autofuse.frontend.stablehlo.customcalls import is_known
+from autofuse.frontend.stablehlo.highlevel import REWRITTEN
 from autofuse.frontend.stablehlo.locations import location_of
 from autofuse.frontend.stablehlo.source import TEXT
 from autofuse.frontend.stablehlo.table import RULES
 
 _STRUCTURE = ("builtin.", "func.", "sdy.")
+_REWRITTEN = "chlo."
+"""Operations that StableHLO's own passes write as others."""
 _CALL, _RETURN = "stablehlo.custom_call", "stablehlo.return"
 _MOST = 8
 
@@ -38,4 +41,5 @@ def _unknown(operation: Any) -> str | None:
     if name == _CALL:
         target = str(operation.attributes["call_target_name"].value)
         return None if is_known(target) else f"{name} @{target}"
-    return None if name in RULES or name == _RETURN or name.startswith(_STRUCTURE) else name
+    is_read = name in RULES or name in REWRITTEN or name == _RETURN
+    return None if is_read or name.startswith((*_STRUCTURE, _REWRITTEN)) else name
