@@ -22,10 +22,14 @@ QUICK = {"updates: at.apply", "updates: at.subtract, drop", "order: lax.sort of 
 
 
 def require_alike(function, arguments, tolerance):
+    try:
+        expected = jax.jit(function)(*arguments)
+    except NotImplementedError as none:
+        pytest.skip(f"JAX has no rule: {none}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about what is left to NumPy
         found = afj.jit(function)(*arguments)
-    close(found, jax.jit(function)(*arguments), tolerance)
+    close(found, expected, tolerance)
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
