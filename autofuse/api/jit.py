@@ -42,6 +42,7 @@ def jit(
     on_unsupported: OnUnsupported = "numpy",
     check_bounds: bool = False,
     roll: bool = True,
+    verify: bool = False,
 ) -> Any:
     """Compile a NumPy function, or a method, per shape and dtype at its first call.
 
@@ -57,8 +58,12 @@ def jit(
     `device`, `policy`, `threads`, `rules`, `model`, `legality`, `variants`, `max_memory`, `numerics`,
     `on_unsupported`, `check_bounds` and `roll`: how plans are made, as for `autofuse.compile` and `autofuse.tune`. A
     stored plan that does not keep the rules, the legality or the limit on memory is a miss; how else it was made is not
-    asked. `deadline`: as for `autofuse.compile`; a tuned plan has none. Python numbers are constants of a plan:
-    where three plans differ in one only, a NumberWarning says how to pass it.
+    asked. `deadline`: as for `autofuse.compile`; a tuned plan has none. Python numbers are constants of a plan: where
+    three plans differ in one only, a NumberWarning says how to pass it.
+
+    `verify`: before a plan runs for the first time, it and the function run on copies of the arguments, arrays of
+    NumPy. Where one of them does not give what the interpreter gives, within bounds of rounding, the call is an
+    AutofuseError that names the element, and so is the next one. Methods are refused.
     """
     if isinstance(fn, staticmethod | classmethod | property):
         raise ArgumentError(f"a {type(fn).__name__} is no function: write @af.jit below @{type(fn).__name__}")
@@ -66,7 +71,9 @@ def jit(
         check_options(fn=fn)
     check_options(store=store, on_miss=on_miss, policy=policy, backend=backend, threads=threads, device=device)
     check_options(rules=rules, model=model, legality=legality, numerics=numerics, on_unsupported=on_unsupported)
-    check_options(check_bounds=check_bounds, roll=roll, **({} if variants is None else {"variants": variants}))
+    check_options(
+        check_bounds=check_bounds, roll=roll, verify=verify, **({} if variants is None else {"variants": variants})
+    )
     if on_miss not in ("compile", "error", "tune"):
         raise ArgumentError(f'on_miss={on_miss!r}: give "compile", "error" or "tune"')
     if on_miss != "compile" and store is None:
@@ -96,5 +103,5 @@ def jit(
         deadline = positive_seconds("deadline", deadline, "give deadline=None")
     limits = {} if deadline == DEADLINE_S else {"deadline": deadline}
     if fn is None:
-        return lambda function: Jitted(function, store, on_miss, options, tuning, limits)
-    return Jitted(fn, store, on_miss, options, tuning, limits)
+        return lambda function: Jitted(function, store, on_miss, options, tuning, limits, verify)
+    return Jitted(fn, store, on_miss, options, tuning, limits, verify)

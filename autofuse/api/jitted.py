@@ -17,7 +17,7 @@ from autofuse.api.callers import outside
 from autofuse.api.callkinds import Call, Calls, key_of, tells_all
 from autofuse.api.keptplans import KeptPlans, KeptReads, Numbers
 from autofuse.api.plan import Plan
-from autofuse.errors import PlanError
+from autofuse.errors import ArgumentError, PlanError
 from autofuse.frontend.usersclasses import has_attributes
 from autofuse.lazydataclass import is_dataclass
 from autofuse.plan.store import PlanStore
@@ -50,14 +50,20 @@ class Jitted:
         options: Mapping[str, Any],
         tuning: Mapping[str, Any],
         compiling: Mapping[str, Any],
+        verify: bool = False,
     ) -> None:
-        """`options`: for `compile` and `tune`, those that are not as usual; `tuning`, `compiling`: for one alone."""
+        """`options`: for `compile` and `tune`, those that are not as usual; `tuning`, `compiling`: for one alone.
+
+        `verify`: whether a new plan is compared with the function before it runs.
+        """
         functools.update_wrapper(self, fn)
         self.function = fn
         self.store = None if store is None else PlanStore(store)
         """Where tuned plans are looked up; `store.stats()` says how often that worked."""
         self._on_miss: OnMiss = on_miss
         self._options, self._tuning, self._compiling = dict(options), dict(tuning), dict(compiling)
+        self._verify = verify
+        self._verified: weakref.WeakSet[Plan] = weakref.WeakSet()
         self._plans: KeptPlans[Plan] = KeptPlans()
         self._calls = Calls(fn)
         self._reads: KeptReads[Reads] = KeptReads()
@@ -74,7 +80,7 @@ class Jitted:
                 return result
             key = key_of(args)
             plan = self._plans.find(key)
-            if plan is not None:
+            if plan is not None and self._may_run(plan):
                 self._quick = plan.native if tells_all(key) and not plan.through_numpy else None
                 return plan(*args)
         return self._run(args, kwargs)
@@ -93,7 +99,7 @@ class Jitted:
     def __reduce__(self) -> str | tuple[Any, ...]:
         """By its place in its module, if that is where it is; else as the function, and how it is compiled."""
         folder = None if self.store is None else self.store.folder
-        how = (folder, self._on_miss, self._options, self._tuning, self._compiling)
+        how = (folder, self._on_miss, self._options, self._tuning, self._compiling, self._verify)
         name: str = getattr(self, "__qualname__", "")
         if _at(self.__module__, name) is not self:
             return Jitted, (self.function, *how)
@@ -107,7 +113,15 @@ class Jitted:
         if is_active():  # called by a function that is being traced
             return self.function(*args, **kwargs)
         plan, values = self._plan_of(args, kwargs)
-        return self.function(*args, **kwargs) if plan.through_numpy else plan.in_order(values)
+        if plan.through_numpy:
+            return self.function(*args, **kwargs)
+        if not self._may_run(plan):
+            plan.verify(self.function, *args, **kwargs)
+            self._verified.add(plan)
+        return plan.in_order(values)
+
+    def _may_run(self, plan: Plan) -> bool:
+        return not self._verify or plan in self._verified
 
     def _plan_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Plan, tuple[Any, ...]]:
         """The plan of a call, made if need be, and the values of its parameters."""
@@ -138,6 +152,9 @@ class Jitted:
         """The same for a method of an object, of whatever kind."""
         if not has_attributes(instance):
             return self._plan_of((instance, *args), kwargs)
+        if self._verify:
+            called = f"{type(instance).__qualname__}.{self.function.__name__}"
+            raise ArgumentError(f"{called}: verify=True is for functions; a method cannot run on a copy of its object")
         call = self._calls.of(args, kwargs, method=True)
         kind = (weakref.ref(type(instance)), call.key)
         found = self._known(kind, instance)

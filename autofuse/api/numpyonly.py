@@ -49,6 +49,10 @@ class NumpyPlan(Plan):
             np.copyto(target, value)
         return out
 
+    def verify(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        """Nothing to compare: the function runs as it is written."""
+        del function, args, kwargs
+
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:
         """None."""

@@ -87,6 +87,6 @@ _CHECKS: dict[str, _Check] = {
         ("backend", "device", "policy", "model", "legality", "numerics", "on_unsupported", "on_miss", "on_mismatch"),
         _no_array,
     ),
-    **dict.fromkeys(("roll", "check_bounds", "cold", "progress"), _switch),
+    **dict.fromkeys(("roll", "check_bounds", "cold", "progress", "verify"), _switch),
     **dict.fromkeys(("db", "inputs", "store", "path"), _path),
 }

@@ -113,6 +113,17 @@ class Plan:
             return outputs[0]
         return self._unflatten(outputs)
 
+    def verify(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        """Raise WrongAnswerError unless plan and function give the same for these arguments, NumPy's arrays.
+
+        Both run once, on copies. What they return, and write into arrays, is held against the interpreter's answers
+        within bounds of rounding, which are carried through the program: integers have to be equal.
+        """
+        from autofuse.api.verifying import verify
+
+        document = self.document
+        verify(self, function, tuple(values_in_order(document.parameters, args, kwargs, document.name)))
+
     @property
     def document(self) -> PlanDocument:
         """All of the plan, as data."""

@@ -15,10 +15,11 @@ from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.plan import Plan
 from autofuse.api.tunedplans import was_interrupted
 from autofuse.api.tuning import tune
+from autofuse.api.verifying import faults_of
 from autofuse.cli.arguments import Target, add_numerics_option, add_plugin_options, add_target_options, target_of
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, positive
-from autofuse.cli.run import check, with_random
+from autofuse.cli.run import with_random
 from autofuse.cli.streams import say, show
 from autofuse.errors import ArgumentError, AutofuseError
 from autofuse.ir import tree
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             faults[policy] = [str(error)]
             continue
         values = tuple(in_order(plan.document.parameters, arguments, keywords, target.name))
-        wrong = check(plan, values)
+        wrong = faults_of(plan, values)
         if wrong:
             faults[policy] = [f"WRONG: {'; '.join(wrong)}"]
             continue

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from autofuse import __version__
 from autofuse.api.plan import load
-from autofuse.cli.run import add_input_options, leaves_of, values_of
+from autofuse.api.verifying import leaves_of
+from autofuse.cli.run import add_input_options, values_of
 from autofuse.cli.streams import show
 from autofuse.report.reproduction import write_bundle
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.api.arrayfiles import read_arguments
 from autofuse.api.plan import Plan, load
+from autofuse.api.verifying import faults_of, leaves_of
 from autofuse.cli.arguments import add_arg_option, parse_arguments
 from autofuse.cli.output import WRONG_ANSWER, print_json
 from autofuse.cli.parser import count, seed
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """Run a plan."""
     plan = load(options.plan, on_mismatch=options.on_mismatch)
     values = values_of(plan, options)
-    faults = check(plan, values) if options.check else []
+    faults = faults_of(plan, values) if options.check else []
     outputs = leaves_of(plan.in_order(values))
     policy = TimingPolicy()
     if options.repeat:
@@ -144,40 +145,6 @@ def _plain(structure: tree.Tree) -> tree.Tree:
         return structure
     kind = "namedtuple" if structure.kind == "dataclass" else structure.kind
     return replace(structure, kind=kind, make=None, children=tuple(map(_plain, structure.children)))
-
-
-def check(plan: Plan, values: tuple[Any, ...]) -> list[str]:
-    """What is wrong with a call's answers, by the interpreter's; arguments that are written to are checked too.
-
-    `values`: those of the plan's parameters, in order.
-    """
-    from autofuse.ir.interpreter import interpret
-    from autofuse.measurement.checks import WrongAnswerError
-    from autofuse.measurement.checks import check as check_array
-    from autofuse.measurement.errorbounds import bounds_of
-
-    graph = plan.graph
-    leaves, structure = tree.flatten(values, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
-    own = tuple(tree.unflatten(structure, [leaf.copy() for leaf in leaves]))
-    inputs = leaves_of(own)
-    given = [as_parts(np.array(array, order="C")) for array in inputs]
-    expected = interpret(graph, *given)
-    results = leaves_of(plan.in_order(own))
-    found = [*results, *(inputs[number] for number in plan.document.writebacks)]
-    answers = zip(graph.outputs, found, expected, bounds_of(graph, given), strict=True)
-    faults: list[str] = []
-    for number, (value, actual, right, bound) in enumerate(answers):
-        try:
-            check_array(f"output {number} (%{value.name})", as_parts(actual), right, bound)
-        except WrongAnswerError as wrong:
-            faults.append(str(wrong))
-    return faults
-
-
-def leaves_of(value: Any) -> list[Array]:
-    """The arrays of arguments or results, in order."""
-    leaves, _ = tree.flatten(value, lambda leaf: isinstance(leaf, np.ndarray | np.generic))
-    return [np.asarray(leaf) for leaf in leaves]
 
 
 def with_random(values: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ...]:

@@ -183,7 +183,7 @@ def test_run_refuses_what_does_not_fit(cli: Any, plan: Path, tmp_path: Path) -> 
 
 
 def test_a_wrong_answer_exits_with_1(cli: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_command, "check", lambda *_: ["output 0 (%y): is off"])
+    monkeypatch.setattr(run_command, "faults_of", lambda *_: ["output 0 (%y): is off"])
     done = cli("run", plan, "--check", "--repeat", "1")
     assert done.code == 1
     assert "WRONG: output 0 (%y): is off" in done.out
