@@ -168,6 +168,8 @@ for _name, _dtype in HALF.items():
     }
 SHORT = ("one_key", "f16_one", "bf16_one")
 """Without a loop over keys there is nothing to sweep."""
+WALKED_AGAIN = ("f16_divided_weights",)
+"""Steps divide behind the product; that a weight is rounded to zero before it, the code's second walk alone sees."""
 SIZES = ("128x64", "128x32", "64x64", "48x32", "16x64", "16x32")
 SIZED = {f"{name}_{size}": (name, size) for name in ("plain", "f16", "causal") for size in SIZES}
 SIZED["f16_small_weights_128x32"] = "f16_small_weights", "128x32"
@@ -308,7 +310,7 @@ def test_warps_have_32_rows_where_there_are_many_blocks(
     check_answers(name, compiled, kernels[name], fn, *args)
 
 
-@pytest.mark.parametrize("name", parametrised((*CASES, *SPLITS)))
+@pytest.mark.parametrize("name", parametrised(name for name in (*CASES, *SPLITS) if name not in WALKED_AGAIN))
 def test_the_steps_mean_what_they_did(name: str) -> None:
     fn, args = CASES[case_of(name)]
     steps, graph = program(name), af.trace(fn, *args)
