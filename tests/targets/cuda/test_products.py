@@ -20,6 +20,7 @@ from autofuse.targets.cuda.decisions import cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
 from autofuse.testing.simt.counters import count
+from tests.fixtures.productprograms import layer, merged, plain, rounded, scaled, turned_left, turned_right
 
 BF16 = ml_dtypes.bfloat16
 
@@ -40,38 +41,9 @@ def random(*shape: int, dtype: Any = BF16) -> Any:
     return rng.standard_normal(shape).astype(dtype)
 
 
-def plain(a, b):
-    return a @ b
-
-
-def turned_right(a, b):
-    return a @ b.T
-
-
-def turned_left(a, b):
-    return a.T @ b
-
-
-def layer(x, w, b):
-    return np.maximum(x @ w + b, 0)
-
-
-def rounded(a, b):
-    return (a @ b).astype(BF16)
-
-
 def both(a, b, c):
     gate = a @ b
     return gate / (1 + np.exp(-gate)) * (a @ c)
-
-
-def merged(heads, w, b):
-    count, rows, width = heads.shape
-    return np.maximum(heads.transpose(1, 0, 2).reshape(rows, count * width) @ w + b, 0)
-
-
-def scaled(x, w):
-    return (x / x.sum(1, keepdims=True)) @ w
 
 
 F32 = np.float32

@@ -22,6 +22,7 @@ from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
+from tests.fixtures.productprograms import layer, merged, plain, rounded, scaled, turned_left, turned_right
 
 BF16, F16, F32, F64 = ml_dtypes.bfloat16, np.float16, np.float32, np.float64
 
@@ -42,31 +43,6 @@ def random(*shape: int, dtype: Any = F32) -> Any:
     return rng.standard_normal(shape).astype(dtype)
 
 
-def plain(a, b):
-    return a @ b
-
-
-def turned_right(a, b):
-    return a @ b.T
-
-
-def turned_left(a, b):
-    return a.T @ b
-
-
-def layer(x, w, b):
-    return np.maximum(x @ w + b, 0)
-
-
-def rounded(a, b):
-    return (a @ b).astype(BF16)
-
-
-def merged(heads, w, b):
-    count, rows, width = heads.shape
-    return np.maximum(heads.transpose(1, 0, 2).reshape(rows, count * width) @ w + b, 0)
-
-
 def looked_up(x, w, table, place):
     """What follows reads elements that data decide."""
     product = x @ w
@@ -79,10 +55,6 @@ def before_and_after(x, w, b):
 
 def sums(x, w):
     return (x @ w).sum(1)
-
-
-def scaled(x, w):
-    return (x / x.sum(1, keepdims=True)) @ w
 
 
 def both(a, b, c):
