@@ -15,7 +15,7 @@ from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import lower
 from autofuse.lower.plainproducts import plain_product
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Space, TileProgram
+from autofuse.lower.tile import Dot, Space, TileProgram
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.targets.cuda.codegen import CudaKernel, generate
@@ -120,6 +120,12 @@ def test_answers_are_right(name: str) -> None:
         answers.append(answer.tobytes())
     assert answers[0] == answers[1]
     check(name, evaluate_program(program(name), inputs)[out.name], wanted, bound)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_but_the_last_are_as_deep_as_whole_tiles(name: str) -> None:
+    dots = [step for phase in program(name).phases() for step in phase.steps if isinstance(step, Dot)]
+    assert max(dot.depth for dot in dots) % 16 == 0
 
 
 @pytest.mark.parametrize("fn", [sums, scaled, both], ids=lambda fn: fn.__name__)
