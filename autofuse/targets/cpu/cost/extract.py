@@ -27,8 +27,9 @@ from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest
 from autofuse.targets.cpu.cost.opaquework import opaque_features
+from autofuse.targets.cpu.cost.scalarwork import Scalar
 from autofuse.targets.cpu.cost.spills import Registers
-from autofuse.targets.cpu.cost.stagework import Scalar, StageWalk
+from autofuse.targets.cpu.cost.stagework import StageWalk
 from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
 
 

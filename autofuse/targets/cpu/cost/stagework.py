@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from functools import cache
 from typing import Any, ClassVar
 
-from autofuse.cost_models.features import AccessCounts, FarWalk, StageFeatures
+from autofuse.cost_models.features import AccessCounts, StageFeatures
 from autofuse.cost_models.loopnest import LoopNest, sources_of
-from autofuse.cost_models.operations import FLOAT_TO_INTEGER, mix_of, price_class
+from autofuse.cost_models.operations import mix_of
 from autofuse.cost_models.regions import extent_of
 from autofuse.cost_models.traffic import Access, Walk, access_of, exact_access, exact_walk
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.ir.optable import scalar_op
-from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
@@ -41,6 +38,7 @@ from autofuse.targets.cpu.codegen.accesses import SHORT_STRIDE
 from autofuse.targets.cpu.codegen.phaselayout import Layout
 from autofuse.targets.cpu.cost.cuttests import cut_tests, needed_shares, share_of
 from autofuse.targets.cpu.cost.farsteps import far_walk
+from autofuse.targets.cpu.cost.scalarwork import Counts, Scalar, mapped, plain, work_of
 
 _STAY = frozenset(("sin", "cos", "tan", "remainder"))
 """Functions with a slow path, a call. LLVM moves nothing out of loops that have one: each vector computes all anew."""
@@ -56,46 +54,6 @@ _COLLECTED = 8.0
 """Instructions that collect those of a vector which take it."""
 _QUOTIENT = 5.0
 """Integer operations of a division by a constant."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """What is known of a scalar of a phase."""
-
-    depth: int
-    """Loops that move it: it is computed once per round of the innermost of these."""
-    varying: bool
-    """Whether lanes differ."""
-    dtype: DType
-    share: float = 1.0
-    """Of a bool: the share of iterations in which it holds, if conditions on positions tell."""
-    cut: bool = False
-    """Of a bool: the loops are cut where it changes, so that it costs nothing inside."""
-
-
-@cache
-def _plain(depth: int, varying: bool, dtype: DType) -> Scalar:
-    """Of no condition. There are few different ones."""
-    return Scalar(depth, varying, dtype)
-
-
-class _Counts:
-    __slots__ = ("far", "flops", "kinds", "operations", "scalars")
-
-    def __init__(self) -> None:
-        self.operations: dict[tuple[str, str], float] = {}
-        self.scalars: dict[tuple[str, str], float] = {}
-        self.kinds: dict[str, float] = {}
-        self.far: list[FarWalk] = []
-        self.flops = 0.0
-
-    def operate(self, op_class: str, dtype: DType, times: float, *, varying: bool = True) -> None:
-        key = (op_class, price_class(dtype))
-        counted = self.operations if varying else self.scalars
-        counted[key] = counted.get(key, 0.0) + times
-
-    def count(self, kind: str, times: float) -> None:
-        self.kinds[kind] = self.kinds.get(kind, 0.0) + times
 
 
 class StageWalk:
@@ -118,7 +76,7 @@ class StageWalk:
         self._has = frozenset(map(type, stage.body))
         self._transposed = layout.transpose.statements if layout.transpose is not None else frozenset[Load | Store]()
         self.accesses: list[Access] = []
-        self._counts = _Counts()
+        self._counts = Counts()
         self._stays = not _STAY.isdisjoint([s.opcode for s in stage.body if type(s) is Map])
         self._static = Test not in self._has
         self._cut = frozenset[Test]() if self._static else cut_tests(stage, nests[0], layout.tiles)
@@ -205,14 +163,14 @@ class StageWalk:
     # ---- statements ----------------------------------------------------------------------------------------------
 
     def _constant(self, constant: Constant) -> None:
-        self.scalars[constant.result] = _plain(0, False, constant.dtype)
+        self.scalars[constant.result] = plain(0, False, constant.dtype)
 
     def _position(self, position: Position) -> None:
         dtype, value = position.dtype, position.value
         depth, varying = self._dependence(value)
         self._index_work(value, depth, varying)
         self._counts.operate("integer", dtype, self._times[varying][depth], varying=varying)
-        self.scalars[position.result] = _plain(depth, varying, dtype)
+        self.scalars[position.result] = plain(depth, varying, dtype)
 
     def _reduce(self, reduce: Reduce) -> None:
         self._reduction(reduce.dtype, reduce.combiner, reduce.operand)
@@ -226,7 +184,7 @@ class StageWalk:
 
     def _define_result(self, number: int, dtype: DType) -> None:
         """A reduced value: one per entry of the stage."""
-        self.scalars[number] = _plain(self.entry.depth, self.entry.vectorised is not None, dtype)
+        self.scalars[number] = plain(self.entry.depth, self.entry.vectorised is not None, dtype)
 
     def _dependence(self, value: Affine) -> tuple[int, bool]:
         walk = exact_walk(value, self.nest)
@@ -287,7 +245,7 @@ class StageWalk:
             self._counts.operate("compare", load.dtype, self._times[varying][depth])
         if load.dtype.is_float and load.dtype.bits == 16:
             self._counts.operate("convert", load.dtype, times)
-        self.scalars[load.result] = _plain(depth, varying, load.dtype)
+        self.scalars[load.result] = plain(depth, varying, load.dtype)
 
     def _store(self, store: Store) -> None:
         buffer = self.buffers[store.buffer]
@@ -379,7 +337,7 @@ class StageWalk:
             if operand.depth > depth:
                 depth = operand.depth
             varying = varying or operand.varying
-        work = _work_of(opcode, dtype, tuple([operand.dtype for operand in operands]))
+        work = work_of(opcode, dtype, tuple([operand.dtype for operand in operands]))
         if not (opcode == "select" and operands[0].cut):
             times = self._every if self._stays else self._times[varying][depth]
             times = times * self._needed.get(statement.result, 1.0) if work.computes else 0.0
@@ -390,7 +348,7 @@ class StageWalk:
             counts.flops += work.flops * self.nest.elements_to[depth]
         is_plain = dtype != dtypes.BOOL
         scalars[statement.result] = (
-            _plain(depth, varying, dtype) if is_plain else _mapped(statement, operands, depth, varying)
+            plain(depth, varying, dtype) if is_plain else mapped(statement, operands, depth, varying)
         )
 
     def _scan(self, statement: Scan) -> None:
@@ -484,48 +442,6 @@ def _links(statement: Statement) -> float:
             return _EXTREME_LINKS if dtype.is_float and combiner in ("maximum", "minimum") else 1.0
         case _:
             return 0.0
-
-
-def _mapped(statement: Map, operands: list[Scalar], depth: int, varying: bool) -> Scalar:
-    """The result of a Map; of bools made from conditions the share is kept."""
-    if statement.dtype != dtypes.BOOL or any(o.dtype != dtypes.BOOL for o in operands):
-        return Scalar(depth, varying, statement.dtype)
-    shares = [operand.share for operand in operands]
-    match statement.opcode:
-        case "and":
-            share = math.prod(shares)
-        case "or":
-            share = min(1.0, sum(shares))
-        case "not":
-            share = 1.0 - shares[0]
-        case _:
-            return Scalar(depth, varying, statement.dtype)
-    return Scalar(depth, varying, statement.dtype, share, all(o.cut for o in operands))
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What a Map of operands of some types is."""
-
-    operations: tuple[tuple[tuple[str, str], float], ...]
-    """Of each class and price, how many."""
-    computes: bool
-    """Whether it is more than another name for the same bits."""
-    flops: float
-
-
-@cache
-def _work_of(opcode: str, dtype: DType, operands: tuple[DType, ...]) -> _Work:
-    judged = operands[0] if dtype == dtypes.BOOL and operands else dtype
-    wide = max((judged, *operands), key=lambda dtype: dtype.bits)
-    mix, computes = mix_of(opcode, judged), True
-    if opcode == "convert":
-        source = operands[0]
-        computes = not (source.is_integer and dtype.is_integer and source.bits == dtype.bits)
-        if source.is_float and dtype.is_integer:
-            mix = FLOAT_TO_INTEGER
-    operations = tuple(((op_class, price_class(wide)), weight) for op_class, weight in mix)
-    return _Work(operations, computes, scalar_op(opcode).work.flops if dtype.is_float else 0.0)
 
 
 def _quotients(value: Affine) -> int:
