@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,24 @@ def chosen(
     elif numbers is None:
         given = tuple(places.index(name) for name in called if name in places)
     return Chosen(frozenset(n + len(places) if n < 0 else n for n in given), frozenset(called))
+
+
+def leaf_names(function: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
+    """What to call each leaf of `(args, kwargs)`, by its path: `params['w'][0]` is `params_w_0`."""
+    places = _places(function)
+    return ["_".join([_argument(places, path), *filter(None, map(_step, path[2:]))]) for path in paths]
+
+
+def _argument(places: Sequence[str], path: Sequence[Any]) -> str:
+    if path[0].idx == 1:
+        return path[1].key
+    number: int = path[1].idx
+    return places[number] if number < len(places) else f"arg{number}"
+
+
+def _step(key: Any) -> str:
+    """A key of a path as a part of a name."""
+    return re.sub(r"\W+", "_", jax.tree_util.keystr((key,), simple=True), flags=re.ASCII).strip("_")
 
 
 def _places(function: Callable[..., Any]) -> list[str]:

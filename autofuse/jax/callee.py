@@ -30,14 +30,17 @@ class Callee:
         linear: frozenset[int] = frozenset(),
         donated: tuple[tuple[int, int], ...] = (),
         traced: Any = None,
+        names: Sequence[str | None] = (),
     ) -> None:
         """`function`: from arrays of the types `inputs`, one by one, to a sequence of arrays of the types `outputs`.
 
         `linear`: the inputs in which it is linear, all together. `donated`: (input, output) pairs of equal types: the
         output may be written into the memory of the input. `traced`: a `jax.stages.Traced` of the function.
+        `names`: of the inputs, for those who read the plan; none where nobody knows them.
         """
         self.function, self.inputs, self.outputs, self.planner = function, tuple(inputs), tuple(outputs), planner
         self.linear, self.donated = linear, donated
+        self.names = tuple(names)
         self._traced = traced
         self.key: Hashable = None
         """What its plan is known by, once it was lowered."""
@@ -81,6 +84,7 @@ class Callee:
             [ShapedArray((size, *output.shape), output.dtype, weak_type=output.weak_type) for output in self.outputs],
             self.planner,
             linear=self.linear,
+            names=self.names,
         )
 
 

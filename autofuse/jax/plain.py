@@ -20,10 +20,10 @@ _MOST_CONSTANT_BYTES = 16 << 10
 class Plain:
     """A jaxpr as a callee: without inputs that nobody reads, and results that are inputs or stand twice."""
 
-    def __init__(self, closed: Any, traced: Any, donated: Sequence[bool]) -> None:
-        """`donated`: by input."""
+    def __init__(self, closed: Any, traced: Any, donated: Sequence[bool], names: Sequence[str | None] = ()) -> None:
+        """`donated`, `names`: by input."""
         jaxpr = closed.jaxpr
-        self.closed, self.traced = closed, traced
+        self.closed, self.traced, self.names = closed, traced, names
         used = {id(atom) for equation in jaxpr.eqns for atom in equation.invars}
         made = {id(out) for equation in jaxpr.eqns for out in equation.outvars}
         self.read = [number for number, var in enumerate(jaxpr.invars) if id(var) in used]
@@ -62,7 +62,8 @@ class Plain:
         closed = self.closed if same else self._reduced(inputs)
         types = [_plain(var.aval) for var in inputs], [_plain(out.aval) for out in self.results]
         traced = self.traced if same else None
-        return Callee(jaxpr_as_fun(closed), *types, planner, donated=donated, traced=traced)
+        names = (*(None for _ in self.outside), *(self.names[n] for n in self.read)) if self.names else ()
+        return Callee(jaxpr_as_fun(closed), *types, planner, donated=donated, traced=traced, names=names)
 
     def _same_results(self) -> bool:
         outs = self.closed.jaxpr.outvars

@@ -89,7 +89,7 @@ class Planner:
 
     def _program(self, callee: Callee, module: Any) -> InPlace:
         """The function of a callee, whose module this is, for autofuse. Sets the callee's key."""
-        function = InPlace(StableHloFunction.of_module(module, self.name), callee.donated)
+        function = InPlace(StableHloFunction.of_module(module, self.name, callee.names), callee.donated)
         callee.key = function.source_digest
         return function
 

@@ -10,7 +10,7 @@ import jax
 from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
-from autofuse.jax.arguments import Chosen
+from autofuse.jax.arguments import Chosen, leaf_names
 from autofuse.jax.plain import Plain
 from autofuse.jax.planner import Planner
 from autofuse.jax.primitive import call
@@ -31,7 +31,8 @@ def planned(
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
     given = [_opened(leaves[place]) for place in places]
     kinds = [_key_kind(leaves[place]) for place in places]
-    given_away = donated.leaves([path for path, _ in pairs])
+    paths = [path for path, _ in pairs]
+    given_away, names = donated.leaves(paths), leaf_names(function, paths)
     results = _Results()
 
     def flat(*arrays: Any) -> list[Any]:
@@ -52,7 +53,7 @@ def planned(
             raise error
         planner.warn_once(error)
         return results.put_back(jaxpr_as_fun(closed)(*given))
-    plain = Plain(closed, traced, [given_away[place] for place in places])
+    plain = Plain(closed, traced, [given_away[place] for place in places], [names[place] for place in places])
     computed = call(plain.callee(planner), plain.operands(given)) if plain.results else []
     return results.put_back(plain.outputs(given, computed))
 

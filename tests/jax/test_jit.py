@@ -200,6 +200,18 @@ def test_methods_and_decorators():
 
 
 @pytest.mark.slow
+def test_arguments_of_a_plan_are_called_by_their_place_in_the_trees():
+    def fn(params, x, *rest, scale):
+        return x @ params["layer/1"]["w"][0] * scale + rest[0]
+
+    x = jnp.ones((3, 3))
+    params = {"layer/1": {"w": (x,), "unread": x}}
+    plan = afj.jit(fn).plan(params, x, x, scale=x)
+    assert [input_.name for input_ in plan.graph.inputs] == ["params_layer_1_w_0", "x", "arg2", "scale"]
+    batched = jax.vmap(afj.jit(fn), in_axes=(None, 0, None))
+    assert jnp.array_equal(batched(params, x[None], x, scale=x[None]), fn(params, x[None], x, scale=x[None]))
+
+
 def test_empty_arrays_and_scalars():
     close(afj.jit(lambda x: (x + 1, x.sum()))(jnp.zeros((0, 3))), (jnp.zeros((0, 3)), jnp.zeros(())))
     close(afj.jit(lambda x: x * 2)(jnp.float32(3)), jnp.float32(6))

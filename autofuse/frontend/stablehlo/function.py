@@ -22,7 +22,7 @@ from autofuse.frontend.stablehlo.source import TEXT, Source, source_of
 from autofuse.frontend.stablehlo.specialised import made_static
 from autofuse.frontend.stablehlo.splicing import spliced
 from autofuse.frontend.stablehlo.tensortypes import Shaped
-from autofuse.frontend.stablehlo.translation import graph_of, parameters_of
+from autofuse.frontend.stablehlo.translation import Parameter, graph_of, parameters_of
 from autofuse.frontend.stablehlo.trial import require_readable, require_shallow
 from autofuse.frontend.tracecontext import CallScope, current, is_active
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -65,13 +65,16 @@ class StableHloFunction:
             self._read(source, parsed(source.data))
 
     @classmethod
-    def of_module(cls, module: Any, name: str) -> StableHloFunction:
-        """The program of a module of static extents that jaxlib holds in memory. It is translated at the first use."""
+    def of_module(cls, module: Any, name: str, names: Sequence[str | None] = ()) -> StableHloFunction:
+        """The program of a module of static extents that jaxlib holds in memory. It is translated at the first use.
+
+        `names`: of its arguments, all of them or none: the module's own where they are None.
+        """
         function = cls.__new__(cls)
         bytecode = BytesIO()
         with reading():
             module.operation.write_bytecode(bytecode)
-            function._describe(Source(bytecode.getvalue(), TEXT, name, trusted=True), module)
+            function._describe(Source(bytecode.getvalue(), TEXT, name, trusted=True), module, names)
             text = str(module.operation.get_asm(enable_debug_info=False))
         names = ",".join(function._layout.names)
         function.source_digest = hashlib.sha256(f"{name} {names}\n{text}".encode()).hexdigest()
@@ -89,14 +92,13 @@ class StableHloFunction:
         known = tuple(type_ for type_ in types if type_ is not None)
         return known if len(known) == len(types) else None
 
-    def _describe(self, source: Source, module: Any) -> None:
+    def _describe(self, source: Source, module: Any, names: Sequence[str | None] = ()) -> None:
         self.__name__ = self.__qualname__ = source.name
         self.__doc__ = f"The StableHLO program {source.name}."
         self._source = source
-        self._layout = layout_of(source, parameters_of(module))
-        names = self._layout.names
+        self._layout = layout_of(source, _renamed(parameters_of(module), names))
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+        self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in self._layout.names])
         self._graphs: dict[tuple[TensorType, ...], Graph] = {}
         self._lock = threading.Lock()
 
@@ -175,6 +177,12 @@ class StableHloFunction:
         if structure is None:
             return arrays[0] if len(arrays) == 1 else tuple(arrays)
         return unflatten(structure, [arrays[number] for number in self._layout.outputs])
+
+
+def _renamed(parameters: Sequence[Parameter], names: Sequence[str | None]) -> Sequence[Parameter]:
+    if not names:
+        return parameters
+    return [Parameter(name or own.name, own.type) for own, name in zip(parameters, names, strict=True)]
 
 
 def _static(shaped: Shaped) -> TensorType | None:
