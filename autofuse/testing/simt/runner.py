@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -25,11 +26,14 @@ from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
 Order = Literal["forward", "reverse"]
 
 _HERE = Path(__file__).parent
-_FLAGS = (
-    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-c"),
-    *("-fsanitize=integer-divide-by-zero", "-w"),
-)
+_FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-w")
+_CHECKED = ("-fsanitize=integer-divide-by-zero",)
 _COUNTED = ("-DSIMT_COUNT",)
+_LINKED = ("-shared", "-nostdlib")
+"""Without the sanitizers' own libraries: what they call is the shim's."""
+_LIBRARY = "libsimt.so"
+_HOOKS = "simt_count.cpp"
+"""Of the library of kernels that are counted only."""
 _SHARED_ARRAY = re.compile(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;")
 _REDZONE = 256
 """Bytes around every buffer, and behind shared memory, that must come back untouched; also the alignment."""
@@ -179,52 +183,55 @@ def compiled(source: str, counting: bool = False) -> Path:
     `counting`: with hooks at each access to memory, which count and find races. Raises BackendError without a C++
     compiler, or when it refuses.
     """
-    if not counting:
-        return _made(source, _FLAGS, ".so")
-    hooks = _made((_HERE / "simt_count.cpp").read_text(), (*_FLAGS, *_COUNTED), ".o")
-    return _made(source, (*_FLAGS, *_COUNTED, "-fsanitize=thread"), ".so", hooks)
-
-
-def _made(source: str, flags: Sequence[str], suffix: str, hooks: Path | None = None) -> Path:
-    """What the compiler makes of a text: an object (`.o`), or a library (`.so`), to which `hooks` are linked."""
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
-    parts = (compiler, *flags, _shim_text(), source, "" if hooks is None else hooks.name)
+    parts = (compiler, *_FLAGS, *(_COUNTED if counting else ()), *_shim_texts().values())
     folder = Path(tempfile.gettempdir()) / f"autofuse-simt-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    made = folder / f"{_digest(parts)}{suffix}"
+    shim, made = folder / f"shim-{_digest(parts)}", folder / f"{_digest((*parts, source))}.so"
+    if not shim.exists():
+        _make_shim(shim, compiler, counting)
     if made.exists():
         return made
-    shim = _shim(folder, compiler, flags) if suffix == ".so" else _HERE
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        text, first, last = (Path(work) / name for name in ("kernels.cpp", "first", "last"))
+        text, library = Path(work) / "kernels.cpp", Path(work) / "kernels.so"
         text.write_text(source)
-        _run([compiler, *flags, "-include", str(shim / "simt.h"), f"-I{shim}", str(text), "-o", str(first)])
-        if suffix == ".so":  # linked without the sanitizers' own libraries: what they call is the shim's
-            _run([compiler, "-shared", str(first), *([] if hooks is None else [str(hooks)]), "-o", str(last)])
-        (last if suffix == ".so" else first).replace(made)
+        given = ("-include", str(shim / "simt.h"), f"-I{shim}", str(text), str(shim / _LIBRARY))
+        _run((compiler, *_kernel_flags(counting), *_LINKED, *given, "-o", str(library)))
+        library.replace(made)
     return made
 
 
-def _shim(folder: Path, compiler: str, flags: Sequence[str]) -> Path:
-    """Where the shim's headers lie, with `simt.h` compiled before by these flags: half of what a small kernel takes."""
-    found = folder / f"shim-{_digest((compiler, *flags, _shim_text()))}"
-    if found.exists():
-        return found
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+def _kernel_flags(counting: bool) -> tuple[str, ...]:
+    return (*_FLAGS, *_CHECKED, *((*_COUNTED, "-fsanitize=thread") if counting else ()))
+
+
+def _make_shim(shim: Path, compiler: str, counting: bool) -> None:
+    """Make the folder of the shim: its headers, `simt.h` compiled before, and the library of all that is behind it.
+
+    Without, compiling a small kernel takes four times as long.
+    """
+    texts = _shim_texts()
+    with tempfile.TemporaryDirectory(dir=shim.parent) as work:
         made = Path(work) / "shim"
         made.mkdir()
-        for header in _HERE.glob("*.h"):
-            shutil.copyfile(header, made / header.name)
-        _run([compiler, *flags, "-x", "c++-header", str(made / "simt.h"), "-o", str(made / "simt.h.gch")])
+        for name, text in texts.items():
+            (made / name).write_text(text)
+        header = str(made / "simt.h")
+        _run((compiler, *_kernel_flags(counting), "-x", "c++-header", header, "-o", f"{header}.gch"))
+        sources = [str(made / name) for name in texts if name.endswith(".cpp") and (counting or name != _HOOKS)]
+        name = f"-Wl,-soname,{shim / _LIBRARY}"  # a path: kernels find it, and the other library is another one
+        flags = (*_FLAGS, *(_COUNTED if counting else ()))
+        _run((compiler, *flags, "-shared", name, *sources, "-o", str(made / _LIBRARY)))
         with suppress(OSError):  # another process was first
-            made.rename(found)
-    return found
+            made.rename(shim)
 
 
-def _shim_text() -> str:
-    return "".join(header.read_text() for header in sorted(_HERE.glob("*.h")))
+@cache
+def _shim_texts() -> dict[str, str]:
+    """The files of the shim, by name."""
+    return {file.name: file.read_text() for pattern in ("*.cpp", "*.h") for file in sorted(_HERE.glob(pattern))}
 
 
 def _digest(parts: Sequence[str]) -> str:

@@ -1,8 +1,6 @@
 // Counts what the threads of a warp ask of memory together, and finds races: the compiler's hooks for a race detector, in
 // other hands.
-// Compiled without them, and linked to kernels that were compiled with -fsanitize=thread -DSIMT_COUNT.
-#include "simt.h"
-
+// Part of the library of kernels that are compiled with -fsanitize=thread -DSIMT_COUNT; compiled without these hooks.
 #include "simt_races.h"
 
 #include <list>
@@ -173,6 +171,16 @@ void one(void* address, int size, bool write, void* place) {
 }  // namespace
 
 namespace simt {
+
+// The place that they return to is the pack's own.
+const void* assume_aligned(const void* pointer, size_t bytes) {
+    counted_pack(aligned(pointer, bytes), bytes, false, __builtin_return_address(0));
+    return pointer;
+}
+void* assume_aligned(void* pointer, size_t bytes) {
+    counted_pack(aligned(pointer, bytes), bytes, true, __builtin_return_address(0));
+    return pointer;
+}
 
 void counted_pack(const void* address, size_t bytes, bool write, void* place) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);

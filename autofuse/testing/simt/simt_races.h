@@ -5,7 +5,7 @@
 // earlier epoch, of the same thread, or of a lane whose clock the thread has seen go on since.
 #pragma once
 
-#include "simt.h"
+#include "simt_machine.h"
 
 namespace races {
 

@@ -1,28 +1,11 @@
 // Clusters: the blocks of one take turns. One runs until all of its threads wait for the others, or have ended.
 //
 // A block's shared memory is put aside while another one runs, and lies at the same addresses in all of them.
-#pragma once
-
-#include "simt.h"
+#include "simt_machine.h"
 
 namespace simt {
 
-struct Aside {  // of a block that is not running now
-    int current, alive, waiting;
-    uint3 index;
-    std::vector<unsigned char> shared;
-};
-
-struct Cluster {
-    int blocks = 1, block = 0;  // how many, and which of them is running
-    Aside aside[most_cluster];
-    unsigned char* shared = nullptr;
-    size_t bytes = 0;  // with what must come back untouched
-};
-
-inline Cluster cluster;
-
-inline void resume_block(int number) {
+void resume_block(int number) {
     if (number == cluster.block) return;
     Aside& gone = cluster.aside[cluster.block];
     gone.current = machine.current, gone.alive = machine.alive, gone.waiting = machine.waiting;
@@ -31,34 +14,34 @@ inline void resume_block(int number) {
     machine.current = back.current, machine.alive = back.alive, machine.waiting = back.waiting;
     if (cluster.bytes) memcpy(cluster.shared, back.shared.data(), cluster.bytes);
     blockIdx = back.index;
-    machine.fibers = machine.all_fibers + number * most_threads;
+    machine.fibers = all_fibers + number * most_threads;
     cluster.block = number;
     ordered_block();
 }
 
-inline bool any_thread(const Fiber* fibers, State state) {
+bool any_thread(const Fiber* fibers, State state) {
     for (int i = 0; i < machine.count; ++i)
         if (fibers[i].state == state) return true;
     return false;
 }
 
-inline bool next_block() {
+bool next_block() {
     if (cluster.blocks == 1) return false;
     bool met = true;
     for (int i = 1; i <= cluster.blocks; ++i) {
         const int number = (cluster.block + i) % cluster.blocks;
-        const Fiber* fibers = machine.all_fibers + number * most_threads;
+        const Fiber* fibers = all_fibers + number * most_threads;
         if (any_thread(fibers, State::ready)) return resume_block(number), true;
         for (int t = 0; t < machine.count; ++t) met = met && fibers[t].state == State::at_cluster;
     }
     if (!met) return false;
     for (int number = 0; number < cluster.blocks; ++number)
-        for (int t = 0; t < machine.count; ++t) machine.all_fibers[number * most_threads + t].state = State::ready;
+        for (int t = 0; t < machine.count; ++t) all_fibers[number * most_threads + t].state = State::ready;
     resume_block((cluster.block + 1) % cluster.blocks);
     return true;
 }
 
-inline bool all_ended() {
+bool all_ended() {
     bool ended = machine.alive == 0;
     for (int number = 0; number < cluster.blocks; ++number)
         if (number != cluster.block) ended = ended && cluster.aside[number].alive == 0;
@@ -66,37 +49,37 @@ inline bool all_ended() {
 }
 
 // Waits for the threads of all blocks of the cluster.
-inline void wait_for_cluster() {
+void wait_for_cluster() {
     if (cluster.blocks == 1) fail("waits for a cluster, and the launch has none");
     machine.fibers[machine.current].state = State::at_cluster;
     yield();
 }
 
-inline unsigned int number_in_cluster() { return unsigned(cluster.block); }
+unsigned int number_in_cluster() { return unsigned(cluster.block); }
 
 // Where a block of the cluster has what lies at `at` here.
-inline void* in_cluster(const void* at, unsigned int number) {
+void* in_cluster(const void* at, unsigned int number) {
     const size_t offset = static_cast<const unsigned char*>(at) - cluster.shared;
     if (number >= unsigned(cluster.blocks)) fail("asks for block %u of a cluster of %d", number, cluster.blocks);
     if (offset >= cluster.bytes) fail("asks for what is not in shared memory in another block");
     if (int(number) == cluster.block) return cluster.shared + offset;
-    const Fiber* fibers = machine.all_fibers + number * most_threads;
+    const Fiber* fibers = all_fibers + number * most_threads;
     bool ended = true;
     for (int i = 0; i < machine.count; ++i) ended = ended && fibers[i].state == State::done;
     if (ended) fail("reaches into the shared memory of block %u of the cluster, which has ended", number);
     return cluster.aside[number].shared.data() + offset;
 }
 
-inline void begin_launch(int clustered, unsigned char* shared, size_t bytes) {
+void begin_launch(int clustered, unsigned char* shared, size_t bytes) {
     cluster.blocks = clustered, cluster.block = 0, cluster.shared = shared, cluster.bytes = clustered > 1 ? bytes : 0;
 }
 
-inline const unsigned char* shared_of(int number) {
+const unsigned char* shared_of(int number) {
     return number == cluster.block ? cluster.shared : cluster.aside[number].shared.data();
 }
 
 // A block's shared memory, poisoned, and its threads, which have not begun.
-inline void begin_block(int number, uint3 index) {
+void begin_block(int number, uint3 index) {
     if (number == 0) cluster.block = 0;
     Aside& block = cluster.aside[number];
     block.current = machine.step > 0 ? 0 : machine.count - 1;
@@ -105,8 +88,3 @@ inline void begin_block(int number, uint3 index) {
 }
 
 }  // namespace simt
-
-inline void __cluster_barrier_arrive() {}
-inline void __cluster_barrier_wait() { simt::wait_for_cluster(); }
-inline unsigned int __clusterRelativeBlockRank() { return simt::number_in_cluster(); }
-inline void* __cluster_map_shared_rank(const void* at, unsigned int number) { return simt::in_cluster(at, number); }
