@@ -10,7 +10,7 @@ import pytest
 import autofuse as af
 from autofuse.fusion import domain
 from tests.differential.test_loops import POLICIES, compare
-from tests.fixtures import loopprograms
+from tests.fixtures import loopprograms, randomloops
 from tests.fixtures.drivenprograms import PROGRAMS, random_program
 
 
@@ -71,4 +71,4 @@ def test_what_could_be_kernels(name: str) -> None:
 @pytest.mark.usefixtures("no_loop_is_a_kernel")
 @pytest.mark.parametrize("seed", range(200))
 def test_many_that_could_be_kernels(seed: int) -> None:
-    compare(*loopprograms.random_program(seed), POLICIES[seed % 3])
+    compare(*randomloops.random_program(seed), POLICIES[seed % 3])

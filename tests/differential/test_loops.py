@@ -11,7 +11,8 @@ import autofuse as af
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
-from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_nest, random_program, random_updates
+from tests.fixtures.loopprograms import LEFT, PROGRAMS
+from tests.fixtures.randomloops import random_nest, random_program, random_updates
 
 POLICIES = ("unfused", "greedy", "analytical")
 

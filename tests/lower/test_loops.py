@@ -23,7 +23,8 @@ from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.passes.pipeline import clean
-from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_program
+from tests.fixtures.loopprograms import LEFT, PROGRAMS
+from tests.fixtures.randomloops import random_program
 
 
 def whole(function, arguments) -> KernelCandidate:

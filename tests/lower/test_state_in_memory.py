@@ -16,7 +16,7 @@ from autofuse.lower.schedule import Schedule
 from autofuse.lower.statelowering import in_memory_order
 from autofuse.lower.tile import Load, Map, OpaqueProgram, Space, Store, TileProgram
 from autofuse.passes.pipeline import clean
-from tests.fixtures.loopprograms import random_updates
+from tests.fixtures.randomloops import random_updates
 from tests.lower.test_loops import compare, stages, whole
 
 LIMITS = Limits(updates=True)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import autofuse as af
-from autofuse.errors import LegalityError
 from autofuse.ir import dtypes
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
@@ -15,23 +14,11 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.runtime.planlowering import is_generated
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops
-from autofuse.targets.cpu.executable import build_executable
-from autofuse.testing.fusions import LIMITS, kernel_inputs, run_executable, whole_kernel
-from autofuse.testing.partitions import plan_of, unfused_plan
-from autofuse.testing.sketches import Sketch
+from autofuse.testing.fusions import LIMITS, kernel_inputs, whole_kernel
 from tests.fixtures.kernelchecks import check_kernel, fused, run_native
+from tests.fixtures.scatters import ELEMENTS, ROWS, at, exact, way_of
 
 COMBINERS = ("set", "add", "multiply", "minimum", "maximum")
-ELEMENTS = {
-    "update_window_dims": (),
-    "inserted_window_dims": (0,),
-    "input_batching_dims": (),
-    "scatter_indices_batching_dims": (),
-    "scatter_dims_to_operand_dims": (0,),
-    "index_vector_dim": 1,
-    "combiner": "set",
-}
-ROWS = ELEMENTS | {"update_window_dims": (1,)}
 
 
 def check_scatter(x, indices, updates, attrs):
@@ -93,24 +80,6 @@ def test_any_dimension_numbers(seed):
 
 
 # ---- updates and indices that are computed in the loops --------------------------------------------------------------
-
-
-def exact(fn, *arrays):
-    """Check a function whose last operation is a scatter, as one kernel, to the bit; the kernel lowered."""
-    kernel = fused(fn, *arrays)
-    inputs = kernel_inputs(kernel, arrays)
-    program = lower(kernel, Schedule(), "kernel", LIMITS)
-    assert program.is_coded
-    right = interpret(program.graph, *inputs)
-    for result, value in zip(run_native(kernel, inputs), right, strict=True):
-        np.testing.assert_array_equal(result.view(np.uint8), value.view(np.uint8))
-    return program
-
-
-def at(ufunc, x, index, updates):
-    x = x.copy()
-    ufunc.at(x, index, updates)
-    return x
 
 
 def message_passing(out, h, w, source, target):
@@ -196,10 +165,6 @@ def test_parts_with_copies_of_their_own_compute_vectors():
     w, t = rng.random(50_001).astype(np.float32), rng.integers(0, 64, 50_001)
     program = exact(lambda t, w: at(np.add, np.zeros(64, np.int64), t, histogram(w) * 3), t, w)
     assert way_of(program) == "copies"
-
-
-def way_of(program):
-    return ScatterLoops(program, coded_in(program.graph), 512).split().way
 
 
 def test_workers_pass_over_the_places_of_others():
@@ -314,231 +279,3 @@ def test_sums_of_floats_keep_their_order_unless_numerics_are_fast():
     assert all(way_of(kernel.program) == "copies" for kernel in plan.lowered if "scatter" in kernel.planned.name)
     for result, right, digits in zip(plan(i, w), sums(i, w), (1e-11, 2e-3), strict=True):
         np.testing.assert_allclose(result, right, atol=digits)
-
-
-# ---- what is made of results -----------------------------------------------------------------------------------------
-
-
-BEHIND = {
-    "a copy of the operand, a row and a column": lambda r, x: r * x + x[0] - x[:, :1],
-    "another type": lambda r, x: (np.sqrt(np.abs(r)) > 1) | (r == x),
-    "two outputs, and the result": lambda r, x: (r, np.sqrt(r), (r * 2).astype(np.float64)),
-    "positions": lambda r, x: r + np.arange(r.shape[-1], dtype=np.float32),
-}
-TARGETS = {
-    "serial": ((9, 8), 20),
-    "serial, then shared": ((9000, 8), 20),
-    "along": ((64, 128), 2000),
-    "along a part": ((64, 100), 2000),
-    "elements": ((1, 50), 90),
-}
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", BEHIND)
-def test_what_is_made_of_the_result(name, target):
-    def behind(x, i, u):
-        r = at(np.add, x, (slice(None), i % x.shape[1]), u[: x.shape[0]]) if u.ndim == 2 and len(x) == 1 else None
-        return BEHIND[name](at(np.add, x, i, u) if r is None else r, x)
-
-    rng = np.random.default_rng(11)
-    shape, updates = TARGETS[target]
-    x, i = rng.random(shape).astype(np.float32), rng.integers(-shape[0], shape[0], updates)
-    u = rng.random((updates, shape[1]) if target != "elements" else (1, updates)).astype(np.float32)
-    program = exact(behind, x, i, u)
-    assert way_of(program) == target.split()[0].rstrip(",") or target == "elements"
-
-
-@pytest.mark.parametrize("window", [40, 33])
-def test_what_is_made_of_batches_and_of_what_no_update_meets(window):
-    """Batches are shared; a window that is smaller than the operand leaves elements as they were."""
-    rng = np.random.default_rng(12)
-    builder = GraphBuilder("behind")
-    x = builder.input(TensorType((9, 5, 40), dtypes.F32), "x")
-    i = builder.input(TensorType((9, 700), dtypes.I64), "i")
-    u = builder.input(TensorType((9, 700, window), dtypes.F32), "u")
-    b = builder.input(TensorType((40,), dtypes.F32), "b")
-    attrs = ROWS | {"update_window_dims": (2,), "inserted_window_dims": (1,), "input_batching_dims": (0,)}
-    attrs |= {"scatter_indices_batching_dims": (0,), "scatter_dims_to_operand_dims": (1,), "index_vector_dim": 2}
-    new = builder.emit("scatter", (x, i, u), **attrs | {"combiner": "add"})
-    wide = builder.emit("broadcast_in_dim", (b,), shape=(9, 5, 40), broadcast_dimensions=(2,))
-    kernel = whole_kernel(builder.finish([builder.emit("multiply", (new, wide))]))
-    arrays = [rng.random(v.type.shape).astype(np.float32) for v in kernel.graph.inputs]
-    arrays[1] = rng.integers(-2, 7, (9, 700))
-    assert way_of(lower(kernel, Schedule(), "kernel", LIMITS)) == "along"
-    np.testing.assert_array_equal(run_native(kernel, arrays)[0], interpret(kernel.graph, *arrays)[0])
-
-
-@pytest.mark.parametrize("shape", [(4, 4000), (3, 2, 1500), (7000,)])
-def test_what_is_made_of_a_window_of_several_dimensions(shape):
-    rng = np.random.default_rng(13)
-    x = rng.random(shape).astype(np.float32)
-    i, u = rng.integers(0, shape[0], 9), rng.random(shape[1:]).astype(np.float32)
-    row = rng.random(shape[-1:]).astype(np.float32)
-    exact(lambda x, i, u, row: (at(np.add, x, i, u * 2) - row) / 3, x, i, u, row)
-
-
-def test_workers_complete_their_places():
-    def behind(x, t, h, w):
-        return 1 / at(np.add, x, t, np.sqrt(h[t] * h[t] + 1) / np.sqrt(w[:, None] / (h[t] + 2))) + x[:, :1]
-
-    rng = np.random.default_rng(4)
-    x, h, w = (rng.random(shape).astype(np.float32) for shape in ((200, 8), (200, 8), 3000))
-    assert way_of(exact(behind, x, rng.integers(0, 200, 3000), h, w)) == "places"
-
-
-def test_what_is_made_of_a_result_takes_its_place():
-    """An argument that is written back holds the sums on the way; nothing else may read it."""
-
-    def step(x, i, u):
-        np.add.at(x, i, u)
-        x *= 2
-
-    plan = af.compile(step, np.zeros(70, np.float32), np.arange(9), np.ones(9, np.float32))
-    assert len(plan.kernels) == 1
-    x, right = np.ones(70, np.float32), np.ones(70, np.float32)
-    i, u = np.arange(9) * 7 % 14, np.ones(9, np.float32)
-    plan(x, i, u)
-    step(right, i, u)
-    np.testing.assert_array_equal(x, right)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60))
-def test_random_epilogues(seed):
-    rng = np.random.default_rng(seed)
-    shape = tuple(int(n) for n in rng.choice([1, 2, 5, 17, 64], int(rng.integers(1, 4))))
-    dtype = rng.choice([np.float32, np.float64, np.int32, np.uint8])
-    x, updates = (rng.standard_normal(shape) * 9).astype(dtype), int(rng.choice([3, 100, 1000]))
-    axis = int(rng.integers(0, len(shape)))
-    index = tuple([slice(None)] * axis)
-    i = rng.integers(-shape[axis], shape[axis], updates)
-    u = (rng.standard_normal((*shape[:axis], updates, *shape[axis + 1 :])) * 9).astype(dtype)
-    y = (rng.standard_normal(shape[-1:]) * 9).astype(dtype)
-    ways = [
-        lambda r, x, y: r * r + y,
-        lambda r, x, y: (np.where(r > y, r, x), r - x),
-        lambda r, x, y: (r.astype(np.float64) * 3, r),
-        lambda r, x, y: np.maximum(r, x[..., :1]).astype(np.int16),
-    ]
-    way = ways[int(rng.integers(0, len(ways)))]
-    exact(lambda x, i, u, y: way(at(np.maximum if seed % 2 else np.add, x, (*index, i), u + u), x, y), x, i, u, y)
-
-
-def test_what_is_not_one_kernel():
-    def updated(x, i, u):
-        return at(np.add, np.sqrt(x), i, u)
-
-    def moved(x, i, u):
-        return at(np.add, x, i, u)[::-1] * 2
-
-    arrays = np.ones(9), np.arange(4), np.ones(4)
-    for fn, reason in ((updated, "another kernel has to write first"), (moved, "opaque call")):
-        with pytest.raises(LegalityError, match=reason):
-            lower(fused(fn, *arrays), Schedule(), "kernel", LIMITS)
-    with pytest.raises(LegalityError, match="opaque call"):
-        lower(
-            fused(lambda x, i, u: at(np.add, x, i, u * 2), *arrays), Schedule(), "k", replace(LIMITS, prologues=False)
-        )
-
-
-def test_a_loop_with_scatters_calls_no_interpreter():
-    def steps(h, source, target):
-        def step(state, _):
-            return at(np.add, np.zeros_like(state), target, np.tanh(state[source]) * np.float32(0.5)), None
-
-        return af.scan(step, h, None, length=5)[0]
-
-    rng = np.random.default_rng(7)
-    h = rng.standard_normal((40, 16)).astype(np.float32)
-    source, target = rng.integers(0, 40, 90), rng.integers(0, 40, 90)
-    plan = af.compile(steps, h, source, target)
-    inner = [kernel for region in plan.lowered[0].regions for kernel in region.kernels]
-    assert all(is_generated(kernel.program) for kernel in inner)
-    np.testing.assert_allclose(plan(h, source, target), steps(h, source, target), rtol=1e-5, atol=1e-6)
-
-
-RNG = np.random.default_rng(1)
-X, AT, V = RNG.random((50, 70)), RNG.integers(-50, 50, 90), RNG.random((90, 70))
-
-
-def put(x, i, v):
-    x = x.copy()
-    x[i] = v
-    return x
-
-
-PROGRAMS = {
-    "rows": (put, X, AT, V),
-    "one row for all": (put, X, AT, V[0]),
-    "one number": (put, X, AT, 2.5),
-    "columns": (lambda x, i, v: put(x.T, i, v), X, AT, V[:, :50]),
-    "turned updates": (lambda x, i, v: put(x, i, v[::-1, ::-1]), X, AT, V),
-    "a reshape": (lambda x, i, v: put(x.reshape(-1), i, v), X, AT, V[:, 0]),
-    "two indices": (lambda x, i, v: put(x, (i, i[::-1]), v), X, AT, V[:, 0]),
-    "counting": (lambda x, i, v: put(x, i, np.arange(70) + 0 * v), X, AT, V[0]),
-    "into nothing but zeros": (lambda x, i, v: put(np.zeros(50), i, v), X, AT, V[:, 0]),
-    "into ones": (lambda x, i, v: put(np.ones((50, 3)), i, v), X, AT, V[:, :3]),
-    "into columns": (lambda x, i, v: put(x, (slice(None), i), v), X, AT, V[:50].T[:1].repeat(90, 0).T),
-}
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_programs(name):
-    function, *arguments = PROGRAMS[name]
-    plan = af.compile(function, *arguments)
-    np.testing.assert_array_equal(plan(*arguments), function(*arguments))
-    assert any("scatter" in kernel.name for kernel in plan.kernels)
-
-
-def scattering(writebacks=()):
-    """`x` with `u` put at `i`, after whatever else."""
-    sketch = Sketch("scattering")
-    x, i, u = sketch.arg("f32[70]"), sketch.arg("i64[9]", "i"), sketch.arg("f32[9]", "u")
-    new = sketch.op("scatter", x, i, u, name="new", **ELEMENTS)
-    return plan_of(sketch.finish([new]), [["new"]], writebacks=writebacks)
-
-
-def test_no_scatter_calls_the_interpreter():
-    assert build_executable(scattering(), LIMITS).opaque == ()
-
-
-def test_an_argument_is_updated_where_it_lies():
-    executable = build_executable(scattering(writebacks=(0,)), LIMITS)
-    assert executable.memory.aliases == ((0, 0),)
-    x, i, u = np.zeros(70, np.float32), np.arange(9) * 7, np.ones(9, np.float32)
-    executable.run([x, i, u])
-    np.testing.assert_array_equal(np.nonzero(x)[0], i)
-
-
-def test_a_result_that_is_not_the_arguments_memory_leaves_it_alone():
-    executable = build_executable(scattering(), LIMITS)
-    x, i, u = np.zeros(70, np.float32), np.arange(9) * 7, np.ones(9, np.float32)
-    (result,) = run_executable(executable, [x, i, u])
-    assert not x.any()
-    np.testing.assert_array_equal(np.nonzero(result)[0], i)
-
-
-def test_an_argument_that_is_also_put_into_itself_is_not_updated_where_it_lies():
-    def doubled(x, i):
-        np.add.at(x, i, x)
-
-    x, i = np.arange(20.0), np.arange(20) // 2
-    plan, right = af.compile(doubled, x, i), x.copy()
-    plan(x, i)
-    doubled(right, i)
-    np.testing.assert_array_equal(x, right)
-
-
-def test_equal_scatters_share_code():
-    builder = GraphBuilder("twice")
-    x, i, u = (
-        builder.input(TensorType(s, d), n)
-        for s, d, n in (((9,), dtypes.F32, "x"), ((4,), dtypes.I64, "i"), ((4,), dtypes.F32, "u"))
-    )
-    first = builder.emit("scatter", (x, i, u), **ELEMENTS)
-    graph = builder.finish([builder.emit("scatter", (first, i, u), **ELEMENTS | {"combiner": "set"})])
-    executable = build_executable(unfused_plan(graph), LIMITS)
-    assert len(executable.native.program.kernels) == 1
-    inputs = [np.arange(9, dtype=np.float32), np.array([8, 0, -1, 9]), np.ones(4, np.float32)]
-    np.testing.assert_array_equal(run_executable(executable, inputs)[0], interpret(graph, *inputs)[0])

@@ -16,7 +16,8 @@ from autofuse.targets.cpu.decisions import STATE, cpu_decisions
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.engine import Engine, default_engine
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS
-from tests.fixtures.loopprograms import KEY, PROGRAMS, random_program
+from tests.fixtures.loopprograms import KEY, PROGRAMS
+from tests.fixtures.randomloops import random_program
 from tests.fixtures.sideprograms import random_sides
 from tests.fixtures.tilekernels import generated
 from tests.targets.cpu.test_rare_sides import elements, kernel, lowered, restarted

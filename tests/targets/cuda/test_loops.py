@@ -17,7 +17,8 @@ from autofuse.runtime.planlowering import canonical
 from autofuse.targets.cuda.gpus import H200
 from autofuse.testing.simt.device import SimulatedDriver
 from autofuse.testing.simt.target import SimulatedTarget
-from tests.fixtures.loopprograms import LEFT, PROGRAMS, random_nest, random_program, random_updates
+from tests.fixtures.loopprograms import LEFT, PROGRAMS
+from tests.fixtures.randomloops import random_nest, random_program, random_updates
 
 
 def compare(function: Any, arguments: tuple[Any, ...], policy: str) -> af.Plan:
