@@ -42,7 +42,7 @@ def read_arguments(path: str | os.PathLike[str], names: Sequence[str], what: str
     unknown = sorted(set(arrays) - set(names))
     if unknown:
         known = f"; the arguments are {', '.join(names)}"
-        raise ArgumentError(f"{what}: {unknown[0]!r} is no argument{nearest(unknown[0], names)}{known}")
+        raise ArgumentError(f"{what}: {unknown[0]!r:.80} is no argument{nearest(unknown[0], names)}{known}")
     return arrays
 
 

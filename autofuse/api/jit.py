@@ -75,9 +75,9 @@ def jit(
         check_bounds=check_bounds, roll=roll, verify=verify, **({} if variants is None else {"variants": variants})
     )
     if on_miss not in ("compile", "error", "tune"):
-        raise ArgumentError(f'on_miss={on_miss!r}: give "compile", "error" or "tune"')
+        raise ArgumentError(f'on_miss={on_miss!r:.80}: give "compile", "error" or "tune"')
     if on_miss != "compile" and store is None:
-        raise ArgumentError(f"on_miss={on_miss!r} needs store=, a folder in which to look plans up")
+        raise ArgumentError(f"on_miss={on_miss!r:.80} needs store=, a folder in which to look plans up")
     if budget is not None and on_miss != "tune":
         raise ArgumentError('budget= is for tuning: give on_miss="tune" too')
     if policy == "measured" and on_miss != "tune":

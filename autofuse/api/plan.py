@@ -445,7 +445,7 @@ def load(path: str | os.PathLike[str], *, on_mismatch: OnMismatch = "error") -> 
     require_path("path", path)
     check_options(on_mismatch=on_mismatch)
     if on_mismatch not in ("error", "run", "retune"):
-        raise ArgumentError(f'on_mismatch={on_mismatch!r}: give "error", "run" or "retune"')
+        raise ArgumentError(f'on_mismatch={on_mismatch!r:.80}: give "error", "run" or "retune"')
     from autofuse.plan.plantext import read_plan
     from autofuse.targets.base import find_backend
 

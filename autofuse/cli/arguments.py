@@ -97,15 +97,14 @@ def target_of(options: argparse.Namespace) -> Target:
         return _module(Path(options.target), options)
     file, _, name = str(options.target).partition(":")
     if not file.endswith(".py") and not name:
-        return _workload(workloads.load(file), options)
+        program = workloads.load(file)
+        return _given(options, file, program.function) if options.arg else _workload(program, options)
     if not name and not options.arg:
         return _workload(workloads.load(file), options)
     module = _imported(Path(file))
     function = _function(module, Path(file), name or Path(file).stem)
     if options.arg:
-        arguments, keywords = parse_arguments(options.arg)
-        _require_fit(options.target, function, arguments, keywords)
-        return Target(name or Path(file).stem, function, arguments, keywords)
+        return _given(options, name or Path(file).stem, function)
     if name == Path(file).stem and hasattr(module, "inputs"):
         return _workload(workloads.load(file), options)
     if not _takes_nothing(function):
@@ -120,9 +119,14 @@ def _module(file: Path, options: argparse.Namespace) -> Target:
     function = from_stablehlo(file)
     if not options.arg:
         return Target(file.stem, function, function.example_specs)
+    return _given(options, file.stem, function)
+
+
+def _given(options: argparse.Namespace, name: str, function: Callable[..., Any]) -> Target:
+    """A function with the arguments that are given on the command line."""
     arguments, keywords = parse_arguments(options.arg)
     _require_fit(options.target, function, arguments, keywords)
-    return Target(file.stem, function, arguments, keywords)
+    return Target(name, function, arguments, keywords)
 
 
 def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -138,7 +142,7 @@ def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, An
         if not (equals and name.isidentifier()):
             values.append(parse_argument(text))
         elif name in named:
-            raise ArgumentError(f"--arg {text!r}: {name} is given twice")
+            raise ArgumentError(f"--arg {text!r:.80}: {name} is given twice")
         else:
             named[name] = parse_argument(value)
     return tuple(values), named
@@ -153,7 +157,8 @@ def parse_argument(text: str) -> Any:
         value: object = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ArgumentError(
-            f"--arg {text!r} is no spec (f32[2048,4096]), no file (@x.npy) and no Python value (3, 1e-5, True, 'text')"
+            f"--arg {text!r:.80} is no spec (f32[2048,4096]), no file (@x.npy) and no Python value (3, 1e-5, True, "
+            "'text')"
         ) from None
     return _with_arrays(value)
 
@@ -189,7 +194,7 @@ def _spec(text: str, dtype: str) -> Spec:
         if short is None:
             raise ArgumentError(f"--arg {bad}") from None
         meant = text.strip().replace(dtype, short + digits, 1)
-        raise ArgumentError(f"--arg {text!r}: {dtype} is no dtype; did you mean {meant}?") from None
+        raise ArgumentError(f"--arg {text!r:.80}: {dtype} is no dtype; did you mean {meant}?") from None
 
 
 def _array_of_file(reference: str) -> Any:
@@ -218,7 +223,7 @@ def _workload(found: workloads.Workload, options: argparse.Namespace) -> Target:
 
 
 def _imported(file: Path) -> ModuleType:
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ArgumentError(f"{file}: there is no such file")
     name = f"_autofuse_target_{file.stem}_{zlib.crc32(os.fsencode(file.resolve())):08x}"
     specification = importlib.util.spec_from_file_location(name, file.resolve())
@@ -242,7 +247,7 @@ def _function(module: ModuleType, file: Path, name: str) -> Callable[..., Any]:
     own = [
         key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
     ]
-    raise ArgumentError(f"{file} has no function {name!r}{nearest(name, own)}")
+    raise ArgumentError(f"{file} has no function {name!r:.80}{nearest(name, own)}")
 
 
 def _require_fit(

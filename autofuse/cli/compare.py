@@ -60,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
     """Compare. A plan that cannot be made or answers wrongly is reported and not timed; the exit code is then 1."""
     policies = _names(options.policies, policy_names())
     if not policies:
-        raise ArgumentError(f"--policies {options.policies!r}: names none; give some of {', '.join(policy_names())}")
+        raise ArgumentError(
+            f"--policies {options.policies!r:.80}: names none; give some of {', '.join(policy_names())}"
+        )
     untuned = _names(options.untuned, policy_names())
     idle = [name for name in untuned if name not in policies]
     if idle:
@@ -161,5 +163,5 @@ def _names(text: str, known: Any) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known and (name.startswith("rule:") or ":" not in name):
-            raise ArgumentError(f"{name!r} is no policy here{nearest(name, known)}")
+            raise ArgumentError(f"{name!r:.80} is no policy here{nearest(name, known)}")
     return names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections import Counter
@@ -144,6 +145,6 @@ def _records(source: Path) -> Iterator[Exported]:
 
 
 def _existing(file: Path) -> Path:
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ArgumentError(f"{file}: there is no such file; `autofuse tune --db {file}` makes one")
     return file

@@ -81,7 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"autofuse {autofuse.__version__}")
         return 0
     if first not in COMMANDS:
-        given = f"{first!r} is no subcommand{nearest(first, [*COMMANDS, '--help', '--version'])}" if first else ""
+        given = f"{first!r:.80} is no subcommand{nearest(first, [*COMMANDS, '--help', '--version'])}" if first else ""
         raise ArgumentError(f"{given or 'give a subcommand: ' + ', '.join(COMMANDS)} (see `autofuse --help`)")
     with interrupts_wait():
         command = import_module(f"autofuse.cli.{first}")
@@ -99,7 +99,7 @@ def _run(command: ModuleType, options: argparse.Namespace) -> int:
         with data_alone() if getattr(options, "json", False) else nullcontext():
             code: int = command.run(options)
     except SystemExit as left:
-        raise ArgumentError(f"the program ended the process: sys.exit({left.code!r}); it must not") from None
+        raise ArgumentError(f"the program ended the process: sys.exit({left.code!r:.80}); it must not") from None
     except Exception as failure:
         place = place_in_program(failure)
         if place is None or isinstance(failure, AutofuseError):

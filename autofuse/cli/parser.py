@@ -11,6 +11,7 @@ from autofuse.report.quantities import nearest
 
 _BAD_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 _BAD_OPTION = re.compile(r"unrecognized arguments: (--?[^\s=]+)")
+_LONG_WORD = re.compile(r"(\S{80})\S+")
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 
 
@@ -28,6 +29,7 @@ class CommandParser(argparse.ArgumentParser):
             meant = nearest(choice.group(1), re.findall(r"[\w:-]+", choice.group(2)))
         elif option is not None:
             meant = nearest(option.group(1), [name for name in self._option_string_actions if name.startswith("--")])
+        message = _LONG_WORD.sub(r"\1", message)
         raise ArgumentError(f"{message}{meant} (see `{self.prog} --help`)")
 
 
@@ -36,7 +38,7 @@ def positive(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a number") from None
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return value
@@ -46,14 +48,14 @@ def count(text: str) -> int:
     """An argparse type: a whole number from 1."""
     value = int(text) if text.isdecimal() else 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a whole number from 1")
     return value
 
 
 def seed(text: str) -> int:
     """An argparse type: a whole number from 0."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a whole number from 0")
     return int(text)
 
 
@@ -62,5 +64,5 @@ def nbytes(text: str) -> int:
     found = _BYTES.fullmatch(text.strip())
     value = 0 if found is None else int(float(found.group(1)) * 1024 ** " kmgt".index((found.group(2) or " ").lower()))
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 512M or 2GiB")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a number of bytes, such as 512M or 2GiB")
     return value

@@ -118,7 +118,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     elif mode == "raise" and known is not None and not ((known() >= 0) & (known() < count)).all():
         raise ValueError("invalid entry in choice array")
     elif mode not in ("raise", "clip"):
-        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r:.80})")
     result = listed[-1]
     for position in range(len(listed) - 2, -1, -1):
         result = where(np.less_equal(index, position), listed[position], result)
@@ -152,7 +152,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     target = as_tracer(dst)
     fits = is_weak(src) and isinstance(src, int) and target.dtype.kind in "iu"
     if not fits and not np.can_cast(as_tracer(src).dtype, target.dtype, casting):
-        raise TypeError(f"Cannot cast array data from {as_tracer(src).dtype} to {target.dtype} ({casting!r})")
+        raise TypeError(f"Cannot cast array data from {as_tracer(src).dtype} to {target.dtype} ({casting!r:.80})")
     new = Term(broadcast(value_of(src, target.dtype), target.shape))
     if where is not True:
         mask = Term(broadcast(convert(as_tracer(where).value, _BOOL), target.shape))

@@ -110,7 +110,7 @@ def _scan_of_unknown_length(
 ) -> tuple[Any, Any]:
     """A scan whose number of iterations the run knows: what is stacked would have a shape that data decide."""
     if length.shape or length.dtype.kind not in "iu":
-        raise trace_error(f"scan needs an integer as its length, got {length!r}", "length=n")
+        raise trace_error(f"scan needs an integer as its length, got {length!r:.80}", "length=n")
     if tree.flatten(xs, is_leaf)[0]:
         raise trace_error(
             "scan needs xs of a leading extent that is known; its length is a traced value",

@@ -50,7 +50,7 @@ class TracedGenerator:
         if name.startswith("__"):
             raise AttributeError(name)
         if not hasattr(np.random.Generator, name):
-            raise AttributeError(f"numpy.random.Generator has no attribute {name!r}")
+            raise AttributeError(f"numpy.random.Generator has no attribute {name!r:.80}")
         raise trace_error(f"np.random.Generator.{name} of a generator that is an argument cannot be traced", _INSTEAD)
 
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:

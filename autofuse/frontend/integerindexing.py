@@ -180,7 +180,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
 def _in_mode(index: TracerArray, extent: int, mode: str) -> TracerArray:
     """An index as `mode` has it. Raises ValueError for another mode, IndexError for entries where there is nothing."""
     if mode not in ("raise", "wrap", "clip"):
-        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r:.80})")
     if index.size and not extent:
         raise IndexError("cannot do a non-empty take from an empty axes.")
     if mode == "wrap" and extent:

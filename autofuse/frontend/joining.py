@@ -55,7 +55,7 @@ def concatenate(
         raise ValueError("all the input array dimensions except for the concatenation axis must match exactly")
     common = np.dtype(dtype) if dtype is not None else result_dtype(*typed)
     if dtype is not None and not all(np.can_cast(array.dtype, common, cast("Any", casting)) for array in listed):
-        raise TypeError(f"Cannot cast to {common} according to the rule {casting!r}")
+        raise TypeError(f"Cannot cast to {common} according to the rule {casting!r:.80}")
     value = joined([convert(array.value, common) for array in listed], axis)
     result = finish(value, target, True, "np.concatenate(out=)")
     return result.copy() if len(listed) == 1 and target is None else result

@@ -334,7 +334,9 @@ def _matrix_norm(x: TracerArray, order: Any, axes: tuple[int, ...], keepdims: bo
     if order in (None, "fro", "f"):
         return np.sqrt(call(np.sum, squares(x), many_axes(axes, x.ndim), keepdims=keepdims))
     if order not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f"np.linalg.norm of matrices is traced for ord None, 'fro', 1, -1, inf, -inf; got {order!r}")
+        raise ValueError(
+            f"np.linalg.norm of matrices is traced for ord None, 'fro', 1, -1, inf, -inf; got {order!r:.80}"
+        )
     summed, other = axes if abs(order) == 1 else axes[::-1]
     sums = call(np.sum, np.absolute(x), summed, keepdims=True)
     extreme = call(np.max if order > 0 else np.min, sums, other, keepdims=True)

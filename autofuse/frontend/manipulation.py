@@ -82,7 +82,7 @@ def _c_or_f(array: TracerArray, order: str) -> str:
     if order in ("C", "F"):
         return order
     if order != "A":
-        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r:.80})")
     _need_order(array)
     flags = array.cell.layout.flags
     return "F" if flags.f_contiguous and not flags.c_contiguous else "C"

@@ -21,7 +21,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     """As `np.pad`."""
     source = as_tracer(array)
     if mode not in _MODES:
-        raise ValueError(f"np.pad is traced for mode {', '.join(_MODES)}; got {mode!r}")
+        raise ValueError(f"np.pad is traced for mode {', '.join(_MODES)}; got {mode!r:.80}")
     if kwargs.pop("reflect_type", "even") != "even" or kwargs.keys() - {"constant_values"}:
         raise ValueError(f"np.pad with {sorted(kwargs) or 'reflect_type'} cannot be traced")
     widths = _pairs(pad_width, source.ndim)

@@ -69,7 +69,7 @@ def _numpy_orders(*arrays: TracerArray) -> bool:
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """As `np.searchsorted`."""
     if side not in ("left", "right"):
-        raise ValueError(f"side must be 'left' or 'right' (got {side!r})")
+        raise ValueError(f"side must be 'left' or 'right' (got {side!r:.80})")
     knots, queries = as_tracer(a), as_tracer(v)
     if sorter is not None:
         knots = call(np.take, knots, sorter)

@@ -46,6 +46,6 @@ def spec(text_or_shape: str | int | Sequence[int], dtype: Any = np.float32) -> S
     except TypeError as error:
         raise ArgumentError(
             f'spec: must be text such as "f32[2048,4096]", or a shape and a dtype; got {text_or_shape!r:.80},'
-            f" {dtype!r:.80}: {error}"
+            f" {dtype!r:.80}: {error!s:.200}"
         ) from None
     return Spec(TensorType(shape, dtypes.from_numpy(element)))

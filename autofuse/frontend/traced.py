@@ -123,7 +123,7 @@ def trace(
     function; ArgumentError for an argument of another kind.
     """
     if on_unsupported not in get_args(OnUnsupported):
-        raise ArgumentError(f'on_unsupported={on_unsupported!r}: give "numpy", "eager" or "error"')
+        raise ArgumentError(f'on_unsupported={on_unsupported!r:.80}: give "numpy", "eager" or "error"')
     parameters, values = bound(fn, args, kwargs)
     held = _static_positions(static, names_of(parameters))
     leaves, in_tree = tree.flatten(tuple(tree.hold(a) if i in held else a for i, a in enumerate(values)), is_array)
@@ -271,6 +271,6 @@ def _static_positions(static: Collection[int | str] | None, parameters: tuple[st
             found.add(item % len(parameters))
         else:
             raise ArgumentError(
-                f"static names an argument by position or parameter name; got {item!r}, of {parameters}"
+                f"static names an argument by position or parameter name; got {item!r:.80}, of {parameters}"
             )
     return found

@@ -167,7 +167,7 @@ class TracerArray(Operators, Concrete):
             raise AttributeError(name)
         reason = _STATIC_SHAPE if name in ("nonzero", "compress") else "a NumPy function that can be traced"
         if not hasattr(np.ndarray, name):
-            raise AttributeError(f"a traced array has no attribute {name!r}, nor has numpy.ndarray")
+            raise AttributeError(f"a traced array has no attribute {name!r:.80}, nor has numpy.ndarray")
         raise trace_error(f"ndarray.{name} cannot be traced", reason)
 
     # methods with a signature of their own

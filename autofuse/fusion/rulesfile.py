@@ -48,14 +48,14 @@ def read_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
 def _rule(kind: str, entry: Any, where: str) -> Rule:
     keys = {"nodes", "schedule"} if kind == "pin" else {"nodes"}
     if not isinstance(entry, dict) or not set(entry) <= keys:
-        raise ArgumentError(f"{where} may have {' and '.join(sorted(keys))}, got {entry!r}")
+        raise ArgumentError(f"{where} may have {' and '.join(sorted(keys))}, got {entry!r:.80}")
     nodes = entry.get("nodes")
     if not isinstance(nodes, list) or not nodes or not all(isinstance(node, str) and node for node in nodes):
-        raise ArgumentError(f"{where} needs nodes = [...] with names in quotes, got {nodes!r}")
+        raise ArgumentError(f"{where} needs nodes = [...] with names in quotes, got {nodes!r:.80}")
     if kind == "pin":
         schedule = entry.get("schedule", {})
         if not isinstance(schedule, dict):
-            raise ArgumentError(f"{where}: schedule must be a table such as {{ unroll = 2 }}, got {schedule!r}")
+            raise ArgumentError(f"{where}: schedule must be a table such as {{ unroll = 2 }}, got {schedule!r:.80}")
         return Pin(*nodes, schedule=schedule)
     if len(nodes) != 2:
         raise ArgumentError(f"{where} needs two names, got {len(nodes)}")

@@ -195,7 +195,7 @@ def _pairs(rule: Force, graph: Graph) -> Iterator[frozenset[Node]]:
         found = [first | second]
     if not found:
         raise ArgumentError(
-            f"rules: {rule}: no {rule.first} reads a {rule.second} or the other way round; name one node each"
+            f"rules: {rule!s:.200}: no {rule.first} reads a {rule.second} or the other way round; name one node each"
         )
     yield from dict.fromkeys(found)
 
@@ -236,17 +236,20 @@ def _behind_views(graph: Graph, node: Node) -> Iterator[Node]:
 def _matching(pattern: str, graph: Graph, rule: Rule) -> frozenset[Node]:
     """The nodes that a pattern names: those that compute something. Raises ArgumentError if there are none."""
     if not isinstance(cast("object", pattern), str):
-        raise ArgumentError(f"rules: {rule}: {pattern!r:.80} must be a text: a node, an op, a pattern or a source line")
+        raise ArgumentError(
+            f"rules: {rule!s:.200}: {pattern!r:.80} must be a text: a node, an op, a pattern or a source line"
+        )
     real = [node for node in graph.nodes if is_real(node, graph)]
     found = frozenset(node for node in real if any(fnmatch.fnmatchcase(text, pattern) for text in _names(node)))
     if found:
         return found
     if any(pattern in _names(node) for node in graph.nodes):
         raise ArgumentError(
-            f"rules: {rule}: {pattern} is a view or a constant: every kernel that reads it has it; name its readers"
+            f"rules: {rule!s:.200}: {pattern} is a view or a constant: every kernel that reads it has it; name its "
+            "readers"
         )
     hint = did_you_mean(pattern, sorted({text for node in real for text in _names(node)}))
-    raise ArgumentError(f"rules: {rule}: {pattern!r} is no op, node or source line of the program{hint}")
+    raise ArgumentError(f"rules: {rule!s:.200}: {pattern!r:.80} is no op, node or source line of the program{hint}")
 
 
 def _names(node: Node) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def by_name(name: str) -> DType:
     try:
         return _BY_NAME[name]
     except KeyError:
-        raise GraphError(f"unknown dtype {name!r}; known: {', '.join(_BY_NAME)}") from None
+        raise GraphError(f"unknown dtype {name!r:.80}; known: {', '.join(_BY_NAME)}") from None
 
 
 class ComplexDtypeError(GraphError):

@@ -48,7 +48,7 @@ def attribute_text(value: Any, constants: dict[str, Array] | None = None) -> str
         case TensorType() | int():
             return str(value)
         case _:
-            raise TypeError(f"an attribute cannot be a {type(value).__name__}: {value!r}")
+            raise TypeError(f"an attribute cannot be a {type(value).__name__}: {value!r:.80}")
 
 
 def array_hash(array: Array) -> str:

@@ -97,8 +97,8 @@ def in_order(parameters: Sequence[str], args: Sequence[Any], kwargs: Mapping[str
     values = [*args, *_named(parameters, names, len(args), rest, called)]
     for name in rest:
         if name in names[: len(args)]:
-            raise ArgumentError(f"{called} was given {name!r} twice, by position and by name")
-        raise ArgumentError(f"{called} has no parameter {name!r} that can be given by name")
+            raise ArgumentError(f"{called} was given {name!r:.80} twice, by position and by name")
+        raise ArgumentError(f"{called} has no parameter {name!r:.80} that can be given by name")
     return values
 
 
@@ -124,9 +124,9 @@ def _named(
     by_position = parameters.index(BY_POSITION) if BY_POSITION in parameters else 0
     for number, name in enumerate(names[first:], first):
         if number < by_position:
-            raise ArgumentError(f"{called} takes {name!r} by position")
+            raise ArgumentError(f"{called} takes {name!r:.80} by position")
         if name not in rest:
-            raise ArgumentError(f"{called} was not given {name!r}")
+            raise ArgumentError(f"{called} was not given {name!r:.80}")
         yield rest.pop(name)
 
 

@@ -86,12 +86,16 @@ def parse_type(text: str) -> TensorType:
     match = _SPEC.fullmatch(text)
     if match is None or match.group(1) not in {d.name for d in dtypes.KNOWN}:
         names = ", ".join(d.name for d in dtypes.KNOWN)
-        raise ParseError(f"{text!r} is not a tensor type; write DTYPE[D0,D1,...], e.g. f32[2048,4096]; dtypes: {names}")
+        raise ParseError(
+            f"{text!r:.80} is not a tensor type; write DTYPE[D0,D1,...], e.g. f32[2048,4096]; dtypes: {names}"
+        )
     body = match.group(2).strip()
     try:
         shape = tuple(int(part) for part in body.split(",")) if body else ()
     except ValueError:
-        raise ParseError(f"{text!r}: dimensions must be integers separated by commas, e.g. f32[2048,4096]") from None
+        raise ParseError(
+            f"{text!r:.80}: dimensions must be integers separated by commas, e.g. f32[2048,4096]"
+        ) from None
     try:
         return TensorType(shape, dtypes.by_name(match.group(1)))
     except GraphError as bad:

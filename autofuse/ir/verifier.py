@@ -93,7 +93,7 @@ def _verify_types(where: str, node: Node) -> None:
     for key, value in held.items():
         given = node.attrs[key]
         if not _same(value, given):
-            _fail(where, node, ("attribute", key), f"attribute {key} must be held as {value!r}, got {given!r}")
+            _fail(where, node, ("attribute", key), f"attribute {key} must be held as {value!r:.80}, got {given!r:.80}")
     if len(found) != len(node.outputs):
         _fail(where, node, ("output", 0), f"{node.op} has {len(found)} results, the node {len(node.outputs)}")
     for number, (required, value) in enumerate(zip(found, node.outputs, strict=True)):

@@ -86,7 +86,7 @@ def jit(
     Raises ArgumentError for options that cannot be; calls raise what `autofuse.compile` does.
     """
     if on_unsupported not in get_args(OnUnsupported):
-        raise ArgumentError(f'on_unsupported={on_unsupported!r}: give "error" or "xla"')
+        raise ArgumentError(f'on_unsupported={on_unsupported!r:.80}: give "error" or "xla"')
     for_jax = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,

@@ -248,7 +248,7 @@ class Decisions:
                 return f"{name}: {fault}"
         for decision, known in self._foreign(schedule, program).items():
             options = ", ".join(map(repr, known))
-            return f"{decision.name}: must be one of {options} for this kernel, got {schedule[decision]!r}"
+            return f"{decision.name}: must be one of {options} for this kernel, got {schedule[decision]!r:.80}"
         return None
 
     def choosable(self, schedule: Schedule, program: TileProgram | OpaqueProgram) -> Schedule:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import ArgumentError
+from autofuse.errors import ArgumentError, did_you_mean
 from autofuse.ir.tree import flatten
 from autofuse.lazydataclass import dataclass
 
@@ -86,12 +86,15 @@ def _resolve(path_or_name: str | Path, directory: Path) -> Path:
     file = Path(path_or_name)
     if file.suffix != ".py":
         file = directory / f"{path_or_name}.py"
-    if file.is_file():
+    if os.path.isfile(file):
         return file.resolve()
-    known = ", ".join(sorted(other.stem for other in directory.glob("*.py"))) or "none"
+    if Path(path_or_name) == file:
+        raise ArgumentError(f"{file}: there is no such file")
+    known = sorted(other.stem for other in directory.glob("*.py"))
+    there = did_you_mean(str(path_or_name), known) or f". Programs there: {', '.join(known) or 'none'}"
     raise ArgumentError(
-        f"path_or_name: must be a program in {directory} or a path to a .py file; "
-        f"got {str(path_or_name)!r}, and {file} does not exist. Programs there: {known}"
+        f"{str(path_or_name)!r:.80} is no program: give a function as FILE.py:FUNC, or a program in {directory} by its "
+        f"name{there}"
     )
 
 

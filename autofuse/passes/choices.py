@@ -120,10 +120,12 @@ def read_choices(text: str) -> Choices:
     for part in [] if text.strip() == "default" else text.split(","):
         name, _, value = (word.strip() for word in part.partition("="))
         if name not in _VALUES:
-            raise ArgumentError(f"{text!r}: {name!r} is no choice of the clean-up{_nearest(name, list(_VALUES))}")
+            raise ArgumentError(
+                f"{text!r:.80}: {name!r:.80} is no choice of the clean-up{_nearest(name, list(_VALUES))}"
+            )
         if value not in _VALUES[name]:
             *first, last = _VALUES[name]
-            raise ArgumentError(f"{text!r}: {name} is {', '.join(first)} or {last}, not {value!r}")
+            raise ArgumentError(f"{text!r:.80}: {name} is {', '.join(first)} or {last}, not {value!r:.80}")
         changes[name] = value
     return replace(DEFAULT, **changes)
 

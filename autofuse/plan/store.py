@@ -67,7 +67,7 @@ class PlanStore:
         `writebacks`, `contiguous` and `bounds` into the plan with `dataclasses.replace`.
         """
         path = self.path(graph_digest, identity, numerics)
-        if not path.exists():
+        if not os.path.exists(path):  # nor is there a file of a name that the system cannot hold
             return self._miss(f"no entry for graph {graph_digest:.16} on this device", invalid=False)
         try:
             plan = load(path)

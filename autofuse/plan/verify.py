@@ -53,7 +53,7 @@ def verify(plan: PlanDocument) -> None:
     """
     _check_name("name", plan.name)
     if plan.identity.backend != plan.backend:
-        _fail("identity.backend", f"is {plan.identity.backend!r}, the plan's backend is {plan.backend!r}")
+        _fail("identity.backend", f"is {plan.identity.backend!r:.80}, the plan's backend is {plan.backend!r:.80}")
     if plan.variant is not None and not DIGEST.fullmatch(plan.variant.origin):
         _fail("variant.origin", f"{plan.variant.origin!r:.80} is no digest")
     if plan.certificate is not None:
@@ -144,7 +144,7 @@ def _check_kernels(graph: Graph, kernels: Sequence[PlannedKernel], seen: set[str
         path = f"{where}kernels[{number}]"
         _check_name(f"{path}.name", kernel.name)
         if kernel.name in seen:
-            _fail(f"{path}.name", f"{kernel.name!r} stands twice")
+            _fail(f"{path}.name", f"{kernel.name!r:.80} stands twice")
         seen.add(kernel.name)
         if not KIND.fullmatch(kernel.kind):
             _fail(f"{path}.kind", f"{kernel.kind!r:.80} is no kind of fusion")
@@ -201,7 +201,7 @@ def _check_order(graph: Graph, kernels: Sequence[PlannedKernel], order: Sequence
         missing = _kernel_inputs(graph, kernel) - available - inlined
         if missing:
             names = ", ".join(sorted(value.name for value in missing)[:5])
-            _fail(path, f"kernel {kernel.name!r} runs before its inputs are made: {names}")
+            _fail(path, f"kernel {kernel.name!r:.80} runs before its inputs are made: {names}")
         available.update(graph.value_by_name[name] for name in kernel.outputs)
     unmade = [value.name for value in graph.outputs if value not in available]
     if unmade:

@@ -170,7 +170,7 @@ def kernel_named(report: PlanReport, name: str) -> KernelReport:
     """One kernel of a report. Raises ArgumentError with the nearest name if there is none of that name."""
     kernels = {kernel.name: kernel for kernel in _all_kernels(report.kernels)}
     if name not in kernels:
-        raise ArgumentError(f"the plan has no kernel {name!r}{nearest(name, list(kernels))}")
+        raise ArgumentError(f"the plan has no kernel {name!r:.80}{nearest(name, list(kernels))}")
     return kernels[name]
 
 

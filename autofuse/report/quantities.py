@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from autofuse.errors import did_you_mean
 
+_LONGEST = 400
+"""How long a list of names may be in an error message, in characters."""
+
 
 def microseconds(us: float) -> str:
     """`3.21 us`, `4.56 ms`, `1.20 s`: three digits."""
@@ -34,7 +37,8 @@ def bytes_text(count: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?`, or what there is, or nothing: the end of an error message about an unknown name."""
     names = sorted(set(known))
-    return did_you_mean(name, names) or (f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else "")
+    listed = ", ".join(names)
+    return did_you_mean(name, names) or (f"; there is {listed}" if 0 < len(listed) <= _LONGEST else "")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -127,7 +127,7 @@ def _planned(document: PlanDocument, name: str) -> PlannedKernel:
     for kernel in document.kernels:
         if kernel.name == name:
             return kernel
-    raise ArgumentError(f"the plan has no kernel {name!r}{nearest(name, [k.name for k in document.kernels])}")
+    raise ArgumentError(f"the plan has no kernel {name!r:.80}{nearest(name, [k.name for k in document.kernels])}")
 
 
 def _single(document: PlanDocument, planned: PlannedKernel, kernel: KernelCandidate) -> PlanDocument:

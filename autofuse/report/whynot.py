@@ -231,7 +231,7 @@ def _unknown(graph: Graph, kernels: Sequence[PlannedKernel], name: str) -> str:
     if name in graph.value_by_name:
         return f"{name} is an argument of the program: no kernel computes it; name a node or a kernel"
     known = [*(kernel.name for kernel in kernels), *graph.node_by_name]
-    return f"{name!r} is no node, value or kernel of the plan{nearest(name, known)}"
+    return f"{name!r:.80} is no node, value or kernel of the plan{nearest(name, known)}"
 
 
 def _ordered(atoms: AtomSet) -> list[FusionAtom]:

@@ -58,7 +58,7 @@ class MemoryLimit:
         needed = self.memory(document.kernels, document.order).peak_bytes
         if needed > self.nbytes:
             raise SearchError(
-                f"max_memory={self.nbytes}: the plan of policy={policy!r} takes {needed} bytes; allow more, or let "
+                f"max_memory={self.nbytes}: the plan of policy={policy!r:.80} takes {needed} bytes; allow more, or let "
                 'policy="analytical" or "measured" look for one that takes less'
             )
 

@@ -50,7 +50,7 @@ def checked_policy(policy: SearchPolicy, called: str | None = None) -> SearchPol
     name: object = getattr(policy, "name", None)
     if isinstance(policy, type) or not callable(getattr(policy, "partition", None)) or not isinstance(name, str):
         raise _no_such("policy", called, policy, "name and partition()")
-    return CheckedPolicy(policy, name, f"policy={called or name!r}")
+    return CheckedPolicy(policy, name, f"policy={called or name!r:.80}")
 
 
 def checked_model(model: CostModel, called: str | None = None) -> CostModel:
@@ -60,7 +60,7 @@ def checked_model(model: CostModel, called: str | None = None) -> CostModel:
     lacking = [method for method in _MODEL_METHODS if not callable(getattr(model, method, None))]
     if isinstance(model, type) or lacking:
         raise _no_such("model", called, model, " and ".join(f"{method}()" for method in lacking))
-    return CheckedModel(model, f"model={called or type(model).__name__!r}")
+    return CheckedModel(model, f"model={called or type(model).__name__!r:.80}")
 
 
 def checked_legality(test: LegalityTest, graph: Graph, called: str | None = None) -> Legality:
@@ -194,14 +194,14 @@ class CheckedLegality:
             verdict = cast("object", self.test(ordered))
         except Exception as error:
             raise PluginError(
-                f"legality={self.name!r} raised {type(error).__name__}, asked about {some_names(ordered)}: {error}"
+                f"legality={self.name!r:.80} raised {type(error).__name__}, asked about {some_names(ordered)}: {error}"
             ) from error
         if verdict is None:
             return None
         if not isinstance(verdict, str) or not verdict.strip():
             raise PluginError(
-                f"legality={self.name!r} said {verdict!r:.80} of a kernel of {some_names(ordered)}; it must say None, "
-                "or in words why that may not be one"
+                f"legality={self.name!r:.80} said {verdict!r:.80} of a kernel of {some_names(ordered)}; it must say "
+                "None, or in words why that may not be one"
             )
         return f"{self.label}: {' '.join(verdict.split())[:_MOST_WORDS]}"
 
@@ -214,4 +214,4 @@ def _no_such(argument: str, called: str | None, thing: object, lacks: str) -> Se
     what = f"a {type(thing).__name__}, which has no {lacks}"
     if isinstance(thing, type):
         what = f"the class {thing.__name__}, not an instance of it"
-    return SearchError(f"{argument} is {what}" if called is None else f"{argument}={called!r} gives {what}")
+    return SearchError(f"{argument} is {what}" if called is None else f"{argument}={called!r:.80} gives {what}")

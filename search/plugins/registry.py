@@ -138,7 +138,7 @@ def _loader(kind: Kind, name: str) -> Callable[[], Any]:
         return lambda: _attribute(module, attribute)
     choice = f"choose one of: {', '.join(kind.names)}; or module:Class" if kind.names else "give module:function"
     hint = did_you_mean(name, kind.names, cutoff=0.6) or f"; {choice}"
-    raise SearchError(f"{kind.argument}={name!r} is unknown{hint}")
+    raise SearchError(f"{kind.argument}={name!r:.80} is unknown{hint}")
 
 
 def _offered(kind: Kind) -> EntryPoints:
@@ -163,4 +163,4 @@ def _given(kind: Kind, name: str, use: Callable[[Any], Any]) -> Any:
     try:
         return use(load())
     except Exception as error:
-        raise SearchError(f"{kind.argument}={name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise SearchError(f"{kind.argument}={name!r:.80} cannot be made: {type(error).__name__}: {error}") from error

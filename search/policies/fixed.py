@@ -76,7 +76,7 @@ class Fixed:
             node = graph.node_by_name.get(name.removeprefix("%"))
             if node is None:
                 hint = did_you_mean(name, graph.node_by_name)
-                raise ArgumentError(f"partition: kernel {number}: {name!r} is no node of the program{hint}")
+                raise ArgumentError(f"partition: kernel {number}: {name!r:.80} is no node of the program{hint}")
             if node in atoms.atom_of:
                 found.add(node)
             elif role_of(node).computes:

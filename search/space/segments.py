@@ -42,7 +42,7 @@ def cut(graph: AtomGraph, most: int) -> tuple[Segment, ...]:
     unless `most` is positive.
     """
     if most < 1:
-        raise ArgumentError(f"segment={most!r} must be a positive number of atoms")
+        raise ArgumentError(f"segment={most!r:.80} must be a positive number of atoms")
     if len(graph.atoms) <= most:
         return (graph.atoms,)
     price, usual = _cut(graph, graph.atoms, most)

@@ -284,3 +284,31 @@ def test_loops_say_what_they_need_in_a_trace_and_outside(call, message):
         call()
     with pytest.raises(TraceError, match="state is" if "shapes" in message else message):
         af.trace(lambda x: (call(), x)[1], X)
+
+
+LONG = "x" * 9000
+LONG_TEXTS = {
+    "policy": lambda: af.compile(softmax, X, policy=LONG),
+    "backend": lambda: af.compile(softmax, X, backend=LONG),
+    "device": lambda: af.compile(softmax, X, device=LONG),
+    "gpu": lambda: af.compile(softmax, X, backend="cuda", device=LONG),
+    "model": lambda: af.compile(softmax, X, model=LONG),
+    "variants": lambda: af.compile(softmax, X, variants=f"columns={LONG}"),
+    "rules": lambda: af.compile(softmax, X, rules=[af.Forbid(LONG, "divide")]),
+    "schedule": lambda: af.compile(softmax, X, rules=[af.Pin("exp", schedule={LONG: 1})]),
+    "partition": lambda: af.compile(softmax, X, partition=[[LONG]]),
+    "spec": lambda: af.spec(f"f32[{LONG}]"),
+    "dtype": lambda: af.spec((2,), LONG),
+    "on_miss": lambda: af.jit(softmax, on_miss=LONG),
+    "module": lambda: af.from_stablehlo(LONG),
+    "pad": lambda: af.trace(lambda x: np.pad(x, 1, mode=LONG), X),
+    "norm": lambda: af.trace(lambda x: np.linalg.norm(x, LONG), X),
+    "rotation": lambda: af.trace(lambda x: af.random.key(LONG), X),
+}
+
+
+@pytest.mark.parametrize("call", LONG_TEXTS.values(), ids=LONG_TEXTS)
+def test_what_came_is_cut_where_it_is_long(call):
+    with pytest.raises(af.AutofuseError) as raised:
+        call()
+    assert len(str(raised.value)) < 800

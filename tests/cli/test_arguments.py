@@ -138,3 +138,10 @@ def test_arguments_by_name(model: Path) -> None:
 
 def test_no_value_begins_as_a_name_does() -> None:
     assert parse_arguments(["'a=b'", "a = (1, 2)", "é=1"]) == (("a=b",), {"a": (1, 2), "é": 1})
+
+
+def test_a_workload_takes_other_arguments() -> None:
+    found = target("softmax", "--arg", "f32[3,5]")
+    assert [str(argument) for argument in found.arguments] == ["f32[3,5]"]
+    with pytest.raises(ArgumentError, match=r"softmax\(.* was given 2 --arg: too many positional arguments"):
+        target("softmax", "--arg", "f32[3,5]", "--arg", "3")

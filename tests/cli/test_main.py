@@ -70,6 +70,16 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(cli: Any, arguments: tuple[
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments", [(), ("tune",), ("tune", "softmax", "--policy"), ("tune", "softmax", "--arg"), ("db",), ("db", "info")]
+)
+def test_what_came_is_cut_where_it_is_long(cli: Any, arguments: tuple[str, ...]) -> None:
+    done = cli(*arguments, "x" * 200)
+    assert done.code == 2
+    assert len(done.err) < 1200
+    assert "x" * 90 not in done.err or arguments == ("db", "info")  # names of files are whole
+
+
 def test_long_messages_are_joined() -> None:
     assert one_line("model.py:3: no\n    x.foo()\n  instead: y\n") == "model.py:3: no | x.foo() | instead: y"
 

@@ -324,6 +324,9 @@ def test_compare_prints_policies_side_by_side(cli: Any, model: Path, tmp_path: P
     assert report["rows"][1]["kernels"] > report["rows"][2]["kernels"]
     assert {path.name for path in (tmp_path / "plans").iterdir()} == {"dense-unfused.json", "dense-analytical.json"}
     assert "is no policy here; did you mean unfused?" in cli("compare", f"{model}:dense", "--policies", "unfusd").err
+    assert (
+        "'nope' is no policy here; there is analytical, " in cli("compare", f"{model}:dense", "--policies", "nope").err
+    )
 
 
 def test_what_compare_is_asked_for_reaches_its_plans(cli: Any, model: Path, tmp_path: Path) -> None:

@@ -52,10 +52,14 @@ def test_discover_is_sorted_and_passes_over_private_files(tmp_path: Path) -> Non
     assert [w.name for w in discover(tmp_path)] == ["alpha", "zeta"]
 
 
-def test_an_unknown_name_lists_the_programs_there(tmp_path: Path) -> None:
+def test_an_unknown_name_gives_the_nearest_or_lists_the_programs_there(tmp_path: Path) -> None:
     write(tmp_path, "twice", GOOD)
-    with pytest.raises(ArgumentError, match=r"'thrice'.*Programs there: twice"):
+    with pytest.raises(ArgumentError, match=r"'thrice' is no program: .*; did you mean twice\?"):
         load("thrice", tmp_path)
+    with pytest.raises(ArgumentError, match=r"'x{79} is no program: .*Programs there: twice"):
+        load("x" * 300, tmp_path)
+    with pytest.raises(ArgumentError, match=r"^twice\.py: there is no such file"):
+        load("twice.py", tmp_path)
 
 
 @pytest.mark.parametrize(

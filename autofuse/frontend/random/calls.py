@@ -49,7 +49,9 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     try:
         found = tuple(operator.index(extent) for extent in (shape if isinstance(shape, Sequence) else (shape,)))
     except TypeError as error:
-        raise trace_error(f"argument shape must be a tuple of whole numbers, got {shape!r}", "shape=(3, 4)") from error
+        raise trace_error(
+            f"argument shape must be a tuple of whole numbers, got {shape!r:.80}", "shape=(3, 4)"
+        ) from error
     if any(extent < 0 for extent in found):
         raise trace_error(f"argument shape must have no negative extents, got {found}", "extents of 0 and more")
     return found
@@ -69,7 +71,7 @@ def checked_dtype(dtype: Any, default: Any, kinds: Collection[str]) -> np.dtype[
 def checked_choice(argument: str, value: Any, choices: Sequence[Any]) -> None:
     """Raises TraceError unless an argument is one of its choices."""
     if value not in choices:
-        raise trace_error(f"argument {argument} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise trace_error(f"argument {argument} must be one of {', '.join(map(repr, choices))}, got {value!r:.80}")
 
 
 def as_number(value: Any, weak: Any) -> TracerArray:

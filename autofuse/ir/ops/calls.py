@@ -31,7 +31,7 @@ def register_call(name: str, function: Callable[..., Any], *, replace: bool = Fa
     It must neither change nor keep its operands. Raises GraphError if another function has the name, unless `replace`.
     """
     if _CALLS.get(name, function) is not function and not replace:
-        raise GraphError(f"custom_call target {name!r} is already registered; use another name or replace=True")
+        raise GraphError(f"custom_call target {name!r:.80} is already registered; use another name or replace=True")
     _CALLS[name] = function
 
 

@@ -114,7 +114,7 @@ def _resolved(name: str) -> Callable[..., Any]:
     call = _checked_call(name)
     target = getattr(import_module(call.module), call.function, None)
     if not callable(target) or isinstance(target, type):
-        raise GraphError(f"custom_call target {name!r:.200}: {call.module} has no function {call.function!r}")
+        raise GraphError(f"custom_call target {name!r:.200}: {call.module} has no function {call.function!r:.80}")
     return guarded(of_operands(target, call.args, call.kwargs), call.label, copies=not call.module.startswith("numpy"))
 
 

@@ -55,7 +55,7 @@ def check_parameters(call: LibraryCall) -> dict[str, Any]:
         ufunc = _ufunc(call.module, call.function)
         if ufunc is None:
             raise GraphError(
-                f"custom_call target {call.label!r} is neither registered nor a listed function of NumPy or SciPy"
+                f"custom_call target {call.label!r:.80} is neither registered nor a listed function of NumPy or SciPy"
             )
         known = {f"x{number}": "array" for number in range(ufunc.nin)}
     if len(call.args) > len(known):

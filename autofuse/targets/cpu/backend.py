@@ -38,7 +38,7 @@ class CpuBackend:
         from autofuse.targets.cpu.target import CpuTarget
 
         if device is not None:
-            raise ArgumentError(f"device={device!r}: must be None for backend='cpu', which is this machine's CPU")
+            raise ArgumentError(f"device={device!r:.80}: must be None for backend='cpu', which is this machine's CPU")
         return CpuTarget(described_cpu(threads))
 
     def target_of(self, identity: Identity) -> CpuTarget:

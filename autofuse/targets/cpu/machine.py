@@ -70,7 +70,7 @@ def host_machine(isa: Isa = "native") -> Machine:
         return Machine(triple, _cpu_name(flags), features, _vector_bits(flags))
     cpu, witness = _GENERIC[isa]
     if not flags.get(witness, False):
-        raise BackendError(f"isa={isa!r} needs the CPU feature {witness}, which this machine lacks; use 'native'")
+        raise BackendError(f"isa={isa!r:.80} needs the CPU feature {witness}, which this machine lacks; use 'native'")
     return Machine(triple, cpu, f"+{witness}", {"sse4": 128, "avx2": 256, "avx512": 512}[isa])
 
 

@@ -112,7 +112,9 @@ class CudaBackend:
 def require_no_threads(name: str, threads: int | None) -> None:
     """Raise ArgumentError for threads: a GPU's are not chosen so."""
     if threads is not None:
-        raise ArgumentError(f"threads={threads!r}: must be None for backend={name!r}, whose kernels choose their own")
+        raise ArgumentError(
+            f"threads={threads!r:.80}: must be None for backend={name!r}, whose kernels choose their own"
+        )
 
 
 def _visible(count: int, environment: Mapping[str, str]) -> list[str]:

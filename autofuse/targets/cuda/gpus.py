@@ -203,7 +203,7 @@ def gpu_by_name(name: str) -> Gpu:
         return ALL[name.lower()]
     except KeyError:
         meant = did_you_mean(name.lower(), ALL)
-        raise BackendError(f"unknown GPU {name!r}; known: {', '.join(ALL)}{meant}") from None
+        raise BackendError(f"unknown GPU {name!r:.80}; known: {', '.join(ALL)}{meant}") from None
 
 
 def shared_bytes_per_block(arch: str) -> int:
@@ -212,7 +212,7 @@ def shared_bytes_per_block(arch: str) -> int:
         return _SHARED_KIB_PER_BLOCK[arch] * 1024
     except KeyError:
         known = ", ".join(_SHARED_KIB_PER_BLOCK)
-        raise BackendError(f"unknown GPU architecture {arch!r}; known: {known}") from None
+        raise BackendError(f"unknown GPU architecture {arch!r:.80}; known: {known}") from None
 
 
 _REGISTERS = 1 << 16

@@ -51,9 +51,11 @@ class CountedBackend:
         from autofuse.testing.counted.target import CountedTarget
 
         if threads not in (None, 1):
-            raise ArgumentError(f"threads={threads!r}: must be 1, which is what the counted device has, or None")
+            raise ArgumentError(f"threads={threads!r:.80}: must be 1, which is what the counted device has, or None")
         if device is not None:
-            raise ArgumentError(f"device={device!r}: must be None for backend='counted', of which there is one device")
+            raise ArgumentError(
+                f"device={device!r:.80}: must be None for backend='counted', of which there is one device"
+            )
         return _here.get() or CountedTarget()
 
     def target_of(self, identity: Identity) -> CountedTarget:  # noqa: ARG002  # there is one device

@@ -67,7 +67,7 @@ def default_num_threads(environment: Mapping[str, str] | None = None) -> int:
     if not text:
         return min(_machine().threads, MAX_THREADS)
     if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
-        raise ArgumentError(f"AUTOFUSE_NUM_THREADS must be a number between 1 and {MAX_THREADS}, got {text!r}")
+        raise ArgumentError(f"AUTOFUSE_NUM_THREADS must be a number between 1 and {MAX_THREADS}, got {text!r:.80}")
     return int(text)
 
 
