@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from time import monotonic
 from typing import cast
 
@@ -41,11 +42,14 @@ from autofuse.search.policies.regionplans import RegionPlans
 from autofuse.search.space.candidates import UNMEASURED, USUAL, Bounds
 from autofuse.search.variants.lessmemory import first_that_fits
 from autofuse.search.variants.shortloops import may_write_out, short_loops
+from autofuse.search.variants.timetiles import may_tile, time_tiles
 from autofuse.search.variants.variants import Variants, has_variants, price_variants, varied
 from autofuse.targets.base import Target
 
 Rules = Sequence[Rule] | str | os.PathLike[str]
 """Force, Forbid and Pin; or the name of a TOML file of them."""
+_WAYS = short_loops, time_tiles
+"""What is looked for without being asked for."""
 _LEAST_LEFT = 0.25
 """Of a deadline: what another graph is not begun without."""
 
@@ -201,11 +205,11 @@ def decided(
 
 
 def settled(context: Context) -> Context:
-    """The question about the graph with short loops written out, where the model is sure that this is cheaper."""
-    if not may_write_out(context):
+    """The question about the graph with other loops, where the model is sure that this is cheaper."""
+    if not may_write_out(context) and not may_tile(context):
         return context
     chosen = _chosen(Analytical(), context.within(UNMEASURED), DEADLINE_S)
-    best = _with_short_loops(*chosen, DEADLINE_S, DEADLINE_S).predicted()
+    best = _with_other_loops(*chosen, DEADLINE_S, DEADLINE_S).predicted()
     program = best.context.program
     return context if program is context.program else context.about(program, context.kernels.bounds)
 
@@ -227,7 +231,7 @@ def _decided(policy: SearchPolicy, context: Context, seconds: float | None, writ
     context, partition = _chosen(policy, context, seconds)
     if writes_out:
         left = None if seconds is None else round(max(0.0, start + seconds - monotonic()), 2)
-        variants = _with_short_loops(context, partition, seconds, left)
+        variants = _with_other_loops(context, partition, seconds, left)
         best, notes = variants.predicted(), variants.notes()
         context, partition = best.context, best.partition
     document = document_of(context, partition, context.problem.target.identity)
@@ -244,10 +248,12 @@ def _chosen(policy: SearchPolicy, context: Context, seconds: float | None) -> tu
     return choose(policy, context, Deadline(seconds), context.problem.target.identity)
 
 
-def _with_short_loops(context: Context, partition: Partition, seconds: float | None, left: float | None) -> Variants:
-    """Short loops written out, in what is `left` of a deadline of so many seconds."""
+def _with_other_loops(context: Context, partition: Partition, seconds: float | None, left: float | None) -> Variants:
+    """Short loops written out and steps of long ones joined, in what is `left` of a deadline of so many seconds."""
     has_time = seconds is None or left is None or left >= _LEAST_LEFT * seconds
-    return short_loops(context, partition, lambda each: _chosen(Analytical(), each, left), has_time)
+    ways = [way(context, partition, lambda each: _chosen(Analytical(), each, left), has_time) for way in _WAYS]
+    others, left_out = chain(*(way.others for way in ways)), chain(*(way.left_out for way in ways))
+    return Variants(ways[0].usual, tuple(others), tuple(left_out))
 
 
 def decided_best(context: Context, seconds: float | None) -> PlanDocument:

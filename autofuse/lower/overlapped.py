@@ -35,8 +35,15 @@ from autofuse.lower.tile import Phase, Scalar, Space, Store
 
 _LEAST_WORK = 2.0
 """Vector instructions from which on a value is kept rather than computed where it is read."""
+_LEAST_SHARE = 16
+"""Rows that a tile has for each row that it computes beyond its own, on average, where they fit: more rows would spare
+little, and fill caches."""
 _TILES_A_WORKER = 4
 """Tiles that each worker has at least, where the rows allow."""
+_LINE_BYTES = 64
+"""What lines of scratch are a multiple of, so that vectors of all rows begin at like places of cache lines."""
+_LEAST_LINES = 4
+"""Shorter rows of scratch stay as they are: what is added would be much of them."""
 
 
 def kept_values(candidate: KernelCandidate) -> tuple[Value, ...]:
@@ -127,17 +134,30 @@ class TileShape:
 
 
 def _tile_rows(tiles: Tiles, candidate: KernelCandidate, extent: int, shape: TileShape) -> int:
-    """As many rows as fit, but enough tiles for all workers; a tile computes at most as many rows beyond its own."""
-    beyond = max((rows.extra for rows in tiles.beyond.values()), default=0)
-    least = max(beyond, 1)
-    most = extent
-    while most > least and sum(_slot_bytes(candidate, replace(tiles, rows=most))) > shape.nbytes:
-        most = max(most // 2, least)
+    """Rows that pay and fit, in as many tiles for each worker, and enough of them.
+
+    A tile computes at most as many rows beyond its own.
+    """
+    beyond = [rows.extra for rows in tiles.beyond.values()]
+    least = min(max(1, *beyond), extent)
+    paying = _LEAST_SHARE * sum(beyond) // (len(beyond) + len(candidate.outputs))
     shared = -(-extent // (_TILES_A_WORKER * shape.workers))
-    rows = max(min(most, shared), min(least, extent))
-    if sum(_slot_bytes(candidate, replace(tiles, rows=rows))) > shape.nbytes:
+    rows = max(min(_fitting_rows(tiles, candidate, shape.nbytes), shared, paying), least)
+    if _kept_bytes(tiles, candidate, rows) > shape.nbytes:
         raise LegalityError(f"tiles of {rows} rows keep more than {shape.nbytes} bytes")
-    return -(-extent // -(-extent // rows))
+    count = -(-extent // rows)
+    even = -(-count // shape.workers) * shape.workers
+    return max(-(-extent // even), least)
+
+
+def _fitting_rows(tiles: Tiles, candidate: KernelCandidate, nbytes: int) -> int:
+    """The most rows of a tile that keeps at most so many bytes."""
+    one, two = (_kept_bytes(tiles, candidate, rows) for rows in (1, 2))
+    return max(1 + (nbytes - one) // max(two - one, 1), 1)
+
+
+def _kept_bytes(tiles: Tiles, candidate: KernelCandidate, rows: int) -> int:
+    return sum(_slot_bytes(candidate, replace(tiles, rows=rows)))
 
 
 # ---- which rows of a kept value a tile needs -------------------------------------------------------------------------
@@ -204,7 +224,7 @@ class _Builder:
             offset = index.linearize((position, *columns), shape)
             stage.body.append(Store(self.buffers.of(value).name, offset, scalar, guard))
         else:
-            offset = index.linearize((index.of(row), *columns), (row.extent, *shape[1:]))
+            offset = index.linearize((index.of(row), *columns), _scratch_shape(value, row.extent))
             stage.body.append(Store(self._slots[value], offset, scalar))
 
     def _inside(self, stage: StageDraft, position: Affine, extent: int) -> Scalar | None:
@@ -214,7 +234,7 @@ class _Builder:
 
     def _reading(self, value: Value) -> RowReader:
         """How others read a value that is kept."""
-        shape, slot = value.type.shape, self._slots.get(value, "")
+        slot, kept = self._slots.get(value, ""), _scratch_shape(value, self.tiles.height(value))
         beyond, rows, block, seen = self.tiles.beyond[value], self.tiles.rows, index.of(self.block), self.read[value]
 
         def read(frame: PhaseFrame, stage: StageDraft, at: tuple[Affine, ...], guard: Scalar | None) -> Scalar:
@@ -228,13 +248,22 @@ class _Builder:
             if self.dry:
                 return frame.constant(stage, value.type.dtype, False if value.type.dtype.kind == "bool" else 0)
             row = at[0] - block * rows - beyond.low
-            offset = index.linearize((row, *at[1:]), (self.tiles.height(value), *shape[1:]))
+            offset = index.linearize((row, *at[1:]), kept)
             return frame.load_at(stage, slot, value.type.dtype, offset, guard)
 
         return read
 
 
 # ---- where kept values lie -------------------------------------------------------------------------------------------
+
+
+def _scratch_shape(value: Value, height: int) -> tuple[int, ...]:
+    """So many rows of a value in scratch, whose innermost lines are whole cache lines."""
+    shape, size = (height, *value.type.shape[1:]), value.type.dtype.itemsize
+    if len(shape) == 1 or shape[-1] * size < _LEAST_LINES * _LINE_BYTES:
+        return shape
+    whole = max(_LINE_BYTES // size, 1)
+    return (*shape[:-1], -(-shape[-1] // whole) * whole)
 
 
 def _lifetimes(candidate: KernelCandidate, kept: Sequence[Value]) -> Mapping[Value, int]:
@@ -262,7 +291,7 @@ def _assigned(candidate: KernelCandidate, tiles: Tiles) -> list[tuple[DType, int
     last = _lifetimes(candidate, tiles.kept)
     found: list[tuple[DType, int, list[Value]]] = []
     for number, value in enumerate(tiles.kept):
-        size = tiles.height(value) * math.prod(value.type.shape[1:])
+        size = math.prod(_scratch_shape(value, tiles.height(value)))
         free = (n for n, (dtype, _, held) in enumerate(found) if dtype == value.type.dtype and last[held[-1]] < number)
         place = next(free, None)
         if place is None:

@@ -47,6 +47,11 @@ class Context:
         prices = KernelPrices(self.model, known.compiler, known)
         return replace(self, problem=problem, kernels=kernels_of(problem, prices, bounds))
 
+    def ruled(self, control: Control) -> Context:
+        """The same question under rules. Prices are shared."""
+        problem = replace(self.problem, control=control)
+        return replace(self, problem=problem, kernels=kernels_of(problem, self.kernels.prices, self.kernels.bounds))
+
     def within(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> Context:
         """The same question with kernels within other bounds; none is lowered or priced again. `clock`: for these."""
         kernels = kernels_of(self.problem, self.kernels.prices, bounds, clock, self.kernels.known)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autofuse.errors import LegalityError, SearchError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.loops import refusal
 from autofuse.fusion.regionprograms import RegionProgram, control_node, region_program, region_programs
+from autofuse.fusion.userrules import Control, Together, is_real
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -110,13 +112,22 @@ class RegionPlans:
             self._before[kernel] = self._planned(node.name, before)
         for number, region in enumerate(regions):
             if (node, number) not in self._regions:
-                self._regions[node, number] = self._planned(node.name, region)
+                self._regions[node, number] = self._planned(node.name, region, joined="unrolled" in node.attrs)
         return [self._before[kernel], *(self._regions[node, number] for number in range(len(regions)))]
 
-    def _planned(self, name: str, region: RegionProgram) -> _Planned:
+    def _planned(self, name: str, region: RegionProgram, *, joined: bool = False) -> _Planned:
+        """`joined`: several iterations have become one, so that a kernel can do them all."""
         if not region.graph.outputs:
             return _Planned(RegionPlan((), ()), _NOTHING)
         context = self._about(name, region)
+        if joined:
+            try:
+                return self._chosen(_as_one_kernel(context))
+            except (LegalityError, SearchError):
+                pass
+        return self._chosen(context)
+
+    def _chosen(self, context: Context) -> _Planned:
         identity = context.problem.target.identity
         if self._seconds is None:
             partition = self._policy.partition(context)
@@ -125,6 +136,13 @@ class RegionPlans:
         document = document_of(context, partition, identity)
         notes = _hurried(document)
         return _Planned(RegionPlan(document.kernels, document.order), _sum(context, partition), notes)
+
+
+def _as_one_kernel(context: Context) -> Context:
+    """The same question, where all that is computed shares a kernel."""
+    graph = context.program.graph
+    nodes = frozenset(node for node in graph.nodes if is_real(node, graph))
+    return context.ruled(Control((Together(nodes, alone=False, rules=("iterations that are one",)),)))
 
 
 def _hurried(document: PlanDocument) -> tuple[str, ...]:

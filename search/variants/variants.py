@@ -28,8 +28,12 @@ from autofuse.search.policies.policy import Partition
 
 LARGE = 2000
 """Nodes of a graph from which on its variants are not priced: each takes as long as compiling the program."""
+_JOINED = tuple(replace(DEFAULT, unrolled=times) for times in ("2", "4", "8"))
 _SIGMA = 0.3
 """Deviation of log(measured / predicted) that a cost model is taken to have."""
+_STEPS_GAIN = 0.15
+"""The same where steps of a loop are joined: both graphs compute the same scalars in loops of one kind, so what the
+model errs by is in both."""
 LEAST_GAIN = 0.02
 """By how much a variant must be cheaper, whatever the noise."""
 CLOSE = 1.1
@@ -187,6 +191,8 @@ def is_clearly_cheaper(variant: Variant, usual: Variant) -> bool:
             mark = f"{us:.6g}"
             apart[mark] = apart.get(mark, 0.0) + sign * times * us
     noise = _SIGMA * math.hypot(*apart.values())
+    if variant.choices in _JOINED and usual.choices == DEFAULT:
+        noise = min(noise, _STEPS_GAIN * usual.price_us)
     return usual.price_us - variant.price_us > max(LEAST_GAIN * usual.price_us, noise)
 
 

@@ -122,6 +122,22 @@ def test_random_stencils(seed):
     check(function, arrays, (600, 1500, 4000)[seed % 3])
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_random_stencils_of_long_rows(seed):
+    check(*random_chain(seed, wide=True), (6000, 15_000, 40_000)[seed % 3])
+
+
+def test_tiles_are_as_many_for_each_worker():
+    """Rows that pay, not all that fit: 15 for each that is computed again."""
+    u = np.zeros((1000, 100))
+    (phase,) = lower(kernel_of(heat(4), u), cpu_schedule(tile_bytes=1 << 20), "k", TILES).phases()
+    (tiles,) = phase.grid
+    (group,) = phase.steps
+    own = group.stages[-1].symbols[0].extent
+    assert 32 <= own <= 48
+    assert tiles.extent == -(-1000 // own)
+
+
 @pytest.mark.slow
 def test_many_random_stencils():
     tiled = sum(check(*random_chain(seed), (600, 1500, 4000, 20_000)[seed % 4]) for seed in range(1000, 1600))

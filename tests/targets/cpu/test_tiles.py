@@ -9,8 +9,11 @@ from autofuse.errors import AutofuseError, LegalityError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.interpreter import interpret
 from autofuse.lazydataclass import replace
+from autofuse.lower.lowering import lower
 from autofuse.lower.overlapped import kept_values
+from autofuse.lower.tile import Store
 from autofuse.measurement.checks import poisoned
+from autofuse.targets.cpu.codegen.alignedstores import first_aligned
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.runners import CpuRunner, cpu_runners
 from autofuse.testing.fusions import LIMITS, kernel_inputs
@@ -41,10 +44,26 @@ def run(runner: CpuRunner | AutofuseError, kernel: KernelCandidate, arrays: tupl
     return outs
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(40, 33), (35, 7), (64, 32)])
+@pytest.mark.parametrize(("rows", "columns"), [(40, 33), (35, 7), (64, 32), (12, 150), (9, 264), (11, 1001)])
 def test_steps_of_a_stencil(rows, columns):
     u = np.random.default_rng(1).standard_normal((rows, columns))
-    assert check(kernel_of(heat(3), u), (u,), tile_bytes=60 * columns * 8)
+    assert check(kernel_of(heat(3), u), (u,), tile_bytes=60 * (columns + 8) * 8)
+
+
+def test_long_rows_are_stored_at_whole_vectors():
+    """A part of a vector is stored first: the edge is one element wide. Each of two kept rows is whole cache lines."""
+    u = np.zeros((12, 200))
+    program = lower(kernel_of(heat(3), u), cpu_schedule(tile_bytes=1 << 16), "k", TILES)
+    (phase,) = program.phases()
+    (group,) = phase.steps
+    for stage in group.stages:
+        row, column = stage.symbols
+        (store,) = (s for s in stage.body if isinstance(s, Store))
+        assert store.offset.coefficient(row) % 8 == 0
+        assert first_aligned(stage, column, 8, 1, 199) == 8
+        assert first_aligned(stage, column, 8, 16, 199) == 16
+        assert first_aligned(stage, column, 8, 1, 40) == 1
+        assert first_aligned(stage, row, 8, 1, 199) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -64,3 +83,14 @@ def test_many_random_stencils():
         if kept_values(kernel):
             done += check(kernel, arrays, tile_bytes=(600, 1500, 4000)[seed % 3], unroll=1 + seed % 4)
     assert done > 40
+
+
+@pytest.mark.slow
+def test_many_random_stencils_of_long_rows():
+    done = 0
+    for seed in range(60):
+        function, arrays = random_chain(seed, wide=True)
+        kernel = kernel_of(function, *arrays)
+        if kept_values(kernel):
+            done += check(kernel, arrays, tile_bytes=(6000, 15_000, 40_000)[seed % 3], unroll=1 + seed % 4)
+    assert done > 15

@@ -11,6 +11,7 @@ from autofuse.lower.sections import body_within, cone, parts_of, repeated
 from autofuse.lower.sidesegments import packed_sides
 from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Repeat, Scan, Stage, Store
 from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
+from autofuse.targets.cpu.codegen.alignedstores import first_aligned
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.blockline import Block, BlockLine, Room, vectors_in_block
 from autofuse.targets.cpu.codegen.body import Body
@@ -312,6 +313,12 @@ class _StageLoop:
         within = lo, hi - 1
         if self.widths.stream_stores and hi - lo > 4 * step and self._streamed(group, within, unroll, flights):
             return
+        assert self.vectorised is not None
+        first = first_aligned(self.stage, self.vectorised, self.count, lo, hi)
+        if first != lo:
+            head = self._active(Index("", lo), str(first))
+            self.body.write(self.stage.body, [self._spread(group, Index("", lo), within, head)], flights[:1])
+            lo = first
         middle = lo + (hi - lo) // step * step
         if middle > lo:
             with self._counted(lo, middle, step) as position:
