@@ -361,6 +361,22 @@ Step = RowGroup | Dot
 
 
 @dataclass(frozen=True, slots=True)
+class SweptPart:
+    """What a sweep over a part of an axis is told of the whole one.
+
+    Only beside the maximum of a whole row a weight may be zero, and a product NaN that is infinite in its part. There a
+    backend may look at the whole axis, and take weights as the row has them.
+    """
+
+    start: Affine
+    """The first element of the part, in the whole axis."""
+    whole: tuple[Step, ...]
+    """The four steps of a sweep over the whole axis."""
+    scaled: Scalar
+    """A constant of the part's third stage, false: whether weights are the row's, with all that they are scaled by."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """Four steps that walk one axis together, a tile of it at a time, so that nothing of the axis is kept whole.
 
@@ -388,8 +404,8 @@ class Sweep:
     """The maximum m that the sums are stabilised by, reduced in the first stage."""
     chosen: Scalar | None = None
     """Whether any p of a row is not zero by choice (c above), reduced in the second stage. None: there is no choice."""
-    is_part: bool = False
-    """Whether the axis is a part of a longer one. Where all x of a row are -inf, its weights are exp(x - 0): zero."""
+    part: SweptPart | None = None
+    """Where the axis is a part of a longer one. Where all x of a row are -inf, its weights are exp(x - 0): zero."""
 
     @property
     def steps(self) -> range:

@@ -41,6 +41,16 @@ def commit() -> str:
     return (f"{found}-dirty" if changed else found) or "unknown"
 
 
+def code() -> str:
+    """Short name of all that decides what autofuse does: the files of its packages, learned weights among them."""
+    found = hashlib.sha256()
+    for package in ("autofuse", "cost_models", "search"):
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.is_file() and path.suffix not in (".pyc", ".md"):
+                found.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:12]
+
+
 def _git(*words: str) -> str:
     """What git prints; nothing where there is none."""
     try:

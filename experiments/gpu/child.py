@@ -40,6 +40,20 @@ _SUMMING_UP_S = 10.0
 """What pytest has for that."""
 
 
+def device(task: Task) -> dict[str, Any]:
+    """What it is called, in full, and the driver's version."""
+    from autofuse.targets.base import find_target
+
+    target: Any = find_target(task["backend"])
+    driver = target.driver.version()
+    if task["backend"] != "cuda":
+        return {"gpu": task["backend"], "gpu_driver": driver}
+    import cupy
+
+    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    return {"gpu": name, "gpu_driver": driver}
+
+
 def environment(task: Task) -> dict[str, Any]:
     """The device, the software, and the rate of a plain copy in bytes read plus written per second."""
     from autofuse.targets.base import find_target
@@ -263,6 +277,7 @@ def _cupy_clock(cupy: Any) -> Callable[[], int]:
 
 
 STEPS: dict[str, Callable[[Task], dict[str, Any]]] = {
+    "device": device,
     "environment": environment,
     "calibrate": calibrate,
     "contract": contract,
@@ -272,6 +287,7 @@ STEPS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "aim": kernelsteps.aim,
     "aim-tuned": kernelsteps.aim_tuned,
     "tune": kernelsteps.tune,
+    "question": kernelsteps.question,
     "race": kernelsteps.race,
     "profile": kernelsteps.profile,
     "cupy": cupy_eager,

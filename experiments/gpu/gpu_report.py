@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from gates_report import gate_lines
 from journal import Journal, Record
-from section_report import aim_lines, calibration_lines, form_lines, profile_lines, raced_lines, tuned_lines
+from section_report import (
+    aim_lines,
+    calibration_lines,
+    form_lines,
+    profile_lines,
+    question_lines,
+    raced_lines,
+    tuned_lines,
+)
+from sections import OF_THE_DEVICE
 from standings import geometric_mean
 
 PEERS = {"cupy": "CuPy, eager", "jax": "jax.jit", "torch": "torch.compile"}
@@ -28,11 +37,13 @@ def render(run: Record, journal: Journal) -> str:
             "# Plans on a GPU",
             "",
             *_head(run, here),
+            *_older(latest, journal.records),
             *calibration_lines(latest.get(("calibrate", None))),
             *form_lines(latest),
             *_contract(latest.get(("contract", None))),
             *gate_lines(list(latest.values()), _bytes_per_s(here)),
             *aim_lines(latest, here),
+            *question_lines(latest),
             *_programs(latest, here),
             *tuned_lines(latest),
             *raced_lines(latest),
@@ -44,14 +55,27 @@ def render(run: Record, journal: Journal) -> str:
 
 
 def _latest(records: Sequence[Record]) -> dict[tuple[str, str | None], Record]:
-    """The newest record of each step, an older one that is ok before a newer that is not."""
+    """The newest record of each step; of the same code, an older one that is ok before a newer that is not."""
     found: dict[tuple[str, str | None], Record] = {}
     for record in records:
         if "step" in record:
             key = record["step"], record.get("program")
-            if key not in found or record["status"] == "ok":
+            if key not in found or record["status"] == "ok" or record.get("code") != found[key].get("code"):
                 found[key] = record
     return found
+
+
+def _older(latest: dict[tuple[str, str | None], Record], records: Sequence[Record]) -> list[str]:
+    """What the code that was measured last has not measured."""
+    now = records[-1].get("code") if records else None
+    names: dict[str, list[str]] = {}
+    for (step, name), record in latest.items():
+        if record.get("code") != now and step not in OF_THE_DEVICE:
+            names.setdefault(step, []).extend([f"`{name}`"] if name else [])
+    if not names:
+        return []
+    steps = [f"{step} {', '.join(found)}".rstrip() for step, found in names.items()]
+    return [f"Of older code, and not measured since: {'; '.join(steps)}.", ""]
 
 
 def _head(run: Record, here: Record) -> list[str]:

@@ -1,9 +1,10 @@
-"""Steps of the GPU study that look at kernels: forms, counts beside times, tuning, races of graphs, profiles, aims."""
+"""Steps of the GPU study that look at kernels: forms, counts beside times, schedules, tuning, races, profiles, aims."""
 
 from __future__ import annotations
 
 import copy
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
@@ -15,9 +16,13 @@ from turns import await_turn
 
 import autofuse as af
 from autofuse.api.plan import Plan
-from autofuse.errors import BackendError
+from autofuse.cost_models.base import KernelFacts
+from autofuse.errors import AutofuseError, BackendError
 from autofuse.ir.interpreter import interpret
+from autofuse.lower.lowering import lower
 from autofuse.measurement.checks import WrongAnswerError, check
+from autofuse.measurement.client import Bench
+from autofuse.measurement.database import Database
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.measurement.workloads import Workload, load
 from autofuse.search.plans.planning import one_by_one
@@ -162,6 +167,48 @@ def race(task: Task) -> Outcome:
         clock = callers_clock(task, target)
         found[name] = timed(lambda executable=executable: executable.run(arrays), clock).median_us
     return found
+
+
+def question(task: Task) -> Outcome:
+    """One kernel in several ways: what each takes, and what the model says."""
+    from questions import QUESTIONS
+
+    wanted = QUESTIONS[task["program"]]
+    given = wanted.inputs(task["size"])
+    space = af.candidates(wanted.function, *given, backend=task["backend"])
+    option = max(space.options, key=lambda one: len(one.nodes))
+    kernel, target = option.candidate.kernel, space.target
+    decisions = space.context.limits.decisions
+    schedules = [decisions.read(way) for way in wanted.ways]
+    predicted = [_predicted_us(target, kernel, schedule) for schedule in schedules]  # and machine code is kept
+    graph, identity = space.context.program.graph, target.identity
+    rows: list[Outcome] = []
+    await_turn()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Database(Path(folder, "records.db"), identity) as base,
+        Bench(graph, space.arrays, base, identity, description=target.fingerprint()) as bench,
+    ):
+        for way, schedule, expected in zip(wanted.ways, schedules, predicted, strict=True):
+            found = bench.kernel(option.digest, kernel, schedule)
+            said = "" if found.status == "ok" else " ".join(f"{found.status}: {found.message[:200]}".split())
+            us = found.us if found.status == "ok" else None
+            rows.append({"way": _named(way), "us": us, "predicted_us": expected, "said": said})
+    return {"record": wanted.record, "kernels": len(space.options), "ways": rows}
+
+
+def _named(way: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in way.items()) or "default"
+
+
+def _predicted_us(target: Any, kernel: Any, schedule: Any) -> float | None:
+    """By the model, with registers of machine code; None for what there is no such kernel of."""
+    try:
+        program = lower(kernel, schedule, "question", target.limits)
+        (facts,) = target.compiled([program])
+    except AutofuseError:
+        return None
+    return sum(terms.us for terms in target.cost_model().launches(KernelFacts(program, facts)))
 
 
 def profile(task: Task) -> Outcome:

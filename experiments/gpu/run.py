@@ -1,11 +1,12 @@
 """What plans are worth on this machine's GPU: python experiments/gpu/run.py --minutes 10, or `make gpu MINUTES=10`.
 
 The most valuable comes first (`sections.py`): the device, its copy rate and its calibration; whether every form of
-kernel is right; kernels beside what is counted of them; what an H200 should reach; programs beside CuPy, jax.jit and
-torch.compile; schedule records; graphs and streams; the kernels that the model knows least about. Each step is a
-process of its own, and on disk before the next one begins: a kill loses nothing, and the same command does what is
-missing. All is in one folder (--out): gpu.jsonl, gpu.md, records of schedules and tuned plans. `--backend simulated`
-rehearses it, with times of the model.
+kernel is right; what an H200 should reach; kernels in several ways, which defaults were chosen by counts for; programs;
+kernels beside what is counted of them; CuPy, jax.jit and torch.compile; schedule records; graphs and streams; the
+kernels that the model knows least about. Each step is a process of its own, and on disk before the next one begins: a
+kill loses nothing, and the same command does what is missing. What other code of autofuse measured is measured anew,
+but for what is of the device and of others alone. All is in one folder (--out): gpu.jsonl, gpu.md, records of schedules
+and tuned plans. `--backend simulated` rehearses it, with times of the model.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import count
 from pathlib import Path
 from time import monotonic
 
@@ -25,8 +27,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from children import exit_code, in_child, tell
 from gpu_report import render
 from journal import Journal, Record
-from provenance import ROOT, machine, open_run
-from sections import SECTIONS, Plan, Section, time_of
+from provenance import ROOT, code, differences, machine, open_run
+from sections import OF_THE_DEVICE, SECTIONS, Plan, Section, time_of
 from turns import closed, taken
 
 from autofuse.errors import ArgumentError, BackendError
@@ -34,6 +36,8 @@ from autofuse.targets.cuda.launch import gpu_problem
 
 CHILD = Path(__file__).resolve().parent / "child.py"
 PEERS = ("cupy", "jax", "torch")
+_ASKED_S = 60.0
+"""At most, for a look at the device."""
 _LEAST_S = 10.0
 """Nothing begins with less time left."""
 _MOST_JOBS = 12
@@ -48,8 +52,11 @@ _BUDGETED = frozenset(("calibrate", "tune", "aim-tuned"))
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    results = ROOT / "experiments" / "results" / "gpu"
-    parser.add_argument("--out", type=Path, default=results, help="folder of results (default %(default)s)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder of results (default experiments/results/gpu; gpu-2 and so on, if that is of another machine)",
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="most time of this command (default 10)")
     parser.add_argument("--programs", default="", help="and forms, separated by commas; default all")
     parser.add_argument("--peers", default=",".join(PEERS), help="separated by commas, or none (default %(default)s)")
@@ -83,19 +90,22 @@ def study(options: argparse.Namespace) -> None:
         raise ArgumentError(f"--jobs={options.jobs}: must be at least 1")
     if options.backend == "cuda" and (problem := gpu_problem()) is not None:
         raise BackendError(f"nothing to measure on: {problem}")
-    options.out.mkdir(parents=True, exist_ok=True)
     name = "gpu" if options.numerics == "strict" else "gpu-fast"
-    journal = Journal(options.out / f"{name}.jsonl", options.fresh)
     settings: Record = {"backend": options.backend, "size": options.size, "numerics": options.numerics}
-    run = open_run(journal, settings, machine())
+    here = {**machine(), **_device(settings)}
+    folder = options.out or _folder(name, settings, here)
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder / f"{name}.jsonl", options.fresh)
+    run = open_run(journal, settings, here)
     plan = Plan(
+        code=code(),
         backend=options.backend,
         programs=_listed(options.programs),
         peers=() if options.peers == "none" else _listed(options.peers),
         size=options.size,
         contract=not options.no_contract,
         jobs=options.jobs,
-        database=str(options.out / "records.db"),
+        database=str(folder / "records.db"),
     )
     end = monotonic() + 60 * options.minutes
     wanted = _listed(options.sections) or ("",)
@@ -105,7 +115,26 @@ def study(options: argparse.Namespace) -> None:
         try:
             _do(section, plan, journal, {"backend": options.backend, "numerics": options.numerics}, until)
         finally:
-            _write(options.out / f"{name}.md", render(run, journal))
+            _write(folder / f"{name}.md", render(run, journal))
+
+
+def _device(settings: Record) -> Record:
+    """What the device is called, and its driver. A process of its own asks, so that this one has no memory there."""
+    found = in_child(CHILD, {"step": "device", **settings}, _ASKED_S)
+    if found["status"] != "ok":
+        raise BackendError(f"the device cannot be asked what it is: {found['error']}")
+    return {name: value for name, value in found.items() if name != "status"}
+
+
+def _folder(name: str, settings: Record, here: Record) -> Path:
+    """The first folder of results that holds none of another machine or of other settings."""
+    results = ROOT / "experiments" / "results"
+    for number in count(1):
+        folder = results / ("gpu" if number == 1 else f"gpu-{number}")
+        known = Journal(folder / f"{name}.jsonl").latest(kind="run") if folder.exists() else None
+        if known is None or not differences(known["settings"], settings) + differences(known["machine"], here):
+            return folder
+    raise AssertionError("numbers do not end")
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -114,7 +143,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 def _do(section: Section, plan: Plan, journal: Journal, settings: Record, until: float) -> None:
     """What there is time for of a section, but for what is known. `settings`: of all steps."""
-    tasks = [task for task in section.tasks(plan, journal) if not _is_known(journal, task)]
+    tasks = [task for task in section.tasks(plan, journal) if not _is_known(journal, task, plan.code)]
 
     def run(number: int, turn: int | None = None) -> Record | None:
         left_s = until - monotonic()
@@ -130,7 +159,7 @@ def _do(section: Section, plan: Plan, journal: Journal, settings: Record, until:
         if outcome is None:
             late = True
             continue  # others may still run
-        journal.append({"section": section.name, **task, **outcome})
+        journal.append({"section": section.name, **task, **outcome, "code": plan.code})
         tell(" ".join(str(task[name]) for name in ("step", "program", "kernel") if name in task), outcome)
     if late:
         print(f"{section.name}: the time is up; the same command carries on", file=sys.stderr)
@@ -178,9 +207,11 @@ def _in_batches(run: Callable[[int, int], Record | None], count: int, jobs: int)
             yield from _beside(lambda number, turns=turns: run(number, turns[number]), batch, jobs)
 
 
-def _is_known(journal: Journal, task: Record) -> bool:
-    """Whether a step was done; what was wrong is done again."""
-    known = journal.latest(**task)
+def _is_known(journal: Journal, task: Record, now: str) -> bool:
+    """Whether a step was done, by the code as it is `now` if that decides it; what was wrong is done again."""
+    known = journal.latest(**task) if task["step"] in OF_THE_DEVICE else journal.latest(**task, code=now)
+    if known is not None and "file" in known and not Path(known["file"]).expanduser().exists():
+        return False  # rates that are kept on another machine are of no use here
     return known is not None and known["status"] == "ok" and known.get("right", True) and known.get("passed", True)
 
 

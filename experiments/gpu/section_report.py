@@ -48,6 +48,17 @@ def aim_lines(latest: Latest, here: Record) -> list[str]:
     return [head, "|---|---:|---:|---:|---|---:|---:|---:|", *rows, ""]
 
 
+def question_lines(latest: Latest) -> list[str]:
+    """Kernels in several ways."""
+    rows = [
+        f"| {name} | {way['way']} | {_us(way['us'])} | {_us(way['predicted_us'])} | {way['said']} |"
+        for name, record in _of(latest, "question").items()
+        for way in record["ways"]
+    ]
+    head = ["What counts left open:", "", "| kernel | way | measured (us) | predicted | |", "|---|---|---:|---:|---|"]
+    return [*head, *rows, ""] if rows else []
+
+
 def tuned_lines(latest: Latest) -> list[str]:
     rows: list[str] = []
     for name, r in _of(latest, "tune").items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from aims import AIMS
 from forms import FORMS
 from journal import Journal, Record
+from questions import QUESTIONS
 
 from autofuse.measurement.workloads import discover
 
@@ -38,6 +39,8 @@ WORST = 5
 class Plan:
     """What the study is asked for."""
 
+    code: str
+    """Of autofuse, as it is now: what others measured counts as not measured."""
     backend: str
     programs: tuple[str, ...]
     """And forms; empty: all."""
@@ -92,21 +95,31 @@ def _aims(plan: Plan, _: Journal) -> list[Record]:
     return [{"step": "aim", "program": name, "size": plan.size} for name in AIMS if not plan.programs]
 
 
+def _questions(plan: Plan, _: Journal) -> list[Record]:
+    return [{"step": "question", "program": name, "size": plan.size} for name in QUESTIONS if not plan.programs]
+
+
 def _missed(plan: Plan, journal: Journal) -> list[Record]:
     """What analytical plans do not reach, the longest first."""
-    records = [r for r in journal.records if r.get("step") == "aim" and r["status"] == "ok"]
+    records = _of_now(plan, journal, "aim")
     over = {r["program"]: r["aim_us"] for r in records if r["kernels_us"] > r["aim_us"]}
     longest = sorted(over, key=lambda name: -over[name])
     return [{"step": "aim-tuned", "program": name, "size": plan.size} for name in longest]
 
 
 def _programs(plan: Plan, _: Journal) -> list[Record]:
-    """Plans first, then the compilers, which take longest to get ready."""
+    """Those that matter most first."""
+    others = [program.name for program in discover() if program.name not in FIRST]
+    return [{"step": "plan", "program": name, "size": plan.size} for name in chosen(plan, (*FIRST, *others))]
+
+
+def _peers(plan: Plan, _: Journal) -> list[Record]:
+    """The same by others, which take longest to get ready."""
     others = [program.name for program in discover() if program.name not in FIRST]
     return [
         {"step": step, "program": name, "size": plan.size}
         for names in (chosen(plan, FIRST), chosen(plan, others))
-        for step in ("plan", *plan.peers)
+        for step in plan.peers
         for name in names
     ]
 
@@ -122,34 +135,44 @@ def _raced(plan: Plan, _: Journal) -> list[Record]:
 
 def _worst(plan: Plan, journal: Journal) -> list[Record]:
     """The kernels whose predictions were furthest off; what is launched together has a share of a time only."""
-    found = sorted(misjudged(journal), key=lambda one: -one[0])[:WORST]
+    found = sorted(misjudged(_of_now(plan, journal, "plan")), key=lambda one: -one[0])[:WORST]
     return [{"step": "profile", "program": name, "kernel": kernel, "size": plan.size} for _, name, kernel in found]
 
 
-def misjudged(journal: Journal) -> Iterator[tuple[float, str, str]]:
-    """How many times off, program and kernel, of each kernel of a plan that was measured."""
-    for record in journal.records:
-        if record.get("step") == "plan" and record["status"] == "ok":
-            for kernel in record["kernels"]:
-                is_alone = kernel["kind"] not in ("library", "interpreter") and not any(
-                    "together" in said for said in kernel["launch"]
-                )
-                if kernel["predicted_us"] and kernel["us"] and is_alone:
-                    ratio = kernel["us"] / kernel["predicted_us"]
-                    yield max(ratio, 1 / ratio), record["program"], kernel["name"]
+def _of_now(plan: Plan, journal: Journal, step: str) -> list[Record]:
+    """What a step found with the code as it is now, of each program the newest."""
+    records = (r for r in journal.records if r.get("step") == step and r.get("code") == plan.code)
+    return list({str(r["program"]): r for r in records if r["status"] == "ok"}.values())
+
+
+def misjudged(plans: Sequence[Record]) -> Iterator[tuple[float, str, str]]:
+    """How many times off, program and kernel, of each kernel of plans that were measured."""
+    for record in plans:
+        for kernel in record["kernels"]:
+            is_alone = kernel["kind"] not in ("library", "interpreter") and not any(
+                "together" in said for said in kernel["launch"]
+            )
+            if kernel["predicted_us"] and kernel["us"] and is_alone:
+                ratio = kernel["us"] / kernel["predicted_us"]
+                yield max(ratio, 1 / ratio), record["program"], kernel["name"]
 
 
 SECTIONS = (
-    Section("environment and calibration", 0.08, _environment),
-    Section("correctness of every form", 0.17, _correct, untimed=True),
-    Section("kernels beside their counts", 0.10, _counted, in_turn=True),
+    Section("environment and calibration", 0.06, _environment),
+    Section("correctness of every form", 0.14, _correct, untimed=True),
     Section("aims", 0.10, _aims, in_turn=True),
-    Section("missed aims, tuned", 0.10, _missed),
-    Section("programs and peers", 0.25, _programs, in_turn=True),
-    Section("schedule records", 0.10, _tuned),
-    Section("graphs and streams", 0.05, _raced, in_turn=True),
-    Section("the worst kernels", 0.05, _worst),
+    Section("open questions", 0.12, _questions, in_turn=True),
+    Section("programs", 0.16, _programs, in_turn=True),
+    Section("kernels beside their counts", 0.08, _counted, in_turn=True),
+    Section("missed aims, tuned", 0.08, _missed),
+    Section("peers", 0.14, _peers, in_turn=True),
+    Section("schedule records", 0.06, _tuned),
+    Section("graphs and streams", 0.03, _raced, in_turn=True),
+    Section("the worst kernels", 0.03, _worst),
 )
+"""Right first; then what was built since a GPU was last at hand; then what takes long, and changes least."""
+OF_THE_DEVICE = frozenset(("environment", "calibrate", "cupy", "jax", "torch"))
+"""Steps that no change of autofuse changes: known once, they stay known."""
 
 
 def time_of(section: Section, sections: Sequence[Section], left_s: float) -> float:

@@ -12,7 +12,7 @@ from autofuse.targets.cuda.launch import gpu_problem
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "experiments" / "gpu"
-MODULES = ("gpu_report", "journal", "sections", "gates_report", "forms")
+MODULES = ("gpu_report", "journal", "sections", "gates_report", "forms", "run")
 RUN = {"begun": "now", "commit": "c"}
 HERE = {"step": "environment", "status": "ok", "device": "G", "driver": "13.0", "nvrtc": "13.1", "numpy": "2"}
 
@@ -48,7 +48,7 @@ def test_it_runs_on_the_simulated_device_and_carries_on(tmp_path):
 @pytest.mark.slow
 def test_all_sections_are_rehearsed_on_the_simulated_device(tmp_path):
     assert run(tmp_path, *REHEARSED).returncode == 0
-    assert steps(tmp_path) == ["environment", "form", "counted", "plan", "tune", "profile"]
+    assert steps(tmp_path) == ["environment", "form", "plan", "counted", "tune", "profile"]
     report = (tmp_path / "gpu.md").read_text()
     assert "rank correlation" in report
     assert "Looked at closely" in report
@@ -56,8 +56,8 @@ def test_all_sections_are_rehearsed_on_the_simulated_device(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sections", ["correctness", "aims", "graphs"])
-def test_every_form_aim_and_race_ends(tmp_path, sections):
+@pytest.mark.parametrize("sections", ["correctness", "aims", "open", "graphs"])
+def test_every_form_aim_question_and_race_ends(tmp_path, sections):
     options = [option for option in REHEARSED if option not in ("--programs", "softmax,rows")]
     assert run(tmp_path, *options, "--sections", sections).returncode == 0
     records = [json.loads(line) for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
@@ -107,6 +107,45 @@ def test_a_failure_after_a_success_does_not_hide_it(tmp_path, study):
     assert "| `f` | 1 |" in study["gpu_report"].render(RUN, journal)
 
 
+def test_what_older_code_measured_is_measured_anew_and_said(tmp_path, study):
+    journal = study["journal"].Journal(tmp_path / "gpu.jsonl")
+    task = {"step": "plan", "program": "f", "size": "full"}
+    journal.append({**HERE, "code": "old"})
+    journal.append({**plan(20.0), **task, "code": "old"})
+    journal.append({**plan(20.0), **task, "program": "g", "code": "old"})
+    journal.append({"step": "jax", "program": "f", "size": "full", "status": "ok", "us": 30.0, "code": "old"})
+    known = study["run"]._is_known
+    assert not known(journal, task, "new")
+    assert known(journal, task, "old")
+    assert known(journal, {**task, "step": "jax"}, "new")
+    assert known(journal, {"step": "environment"}, "new")
+    journal.append({**task, "status": "failed", "error": "it broke", "code": "new"})
+    report = study["gpu_report"].render(RUN, journal)
+    assert "Of older code, and not measured since: plan `g`." in report
+    assert "- plan f: it broke" in report
+    assert "| `f` | 1 |" not in report
+
+
+def test_rates_that_are_kept_elsewhere_are_measured_again(tmp_path, study):
+    journal = study["journal"].Journal(tmp_path / "gpu.jsonl")
+    journal.append({"step": "calibrate", "status": "ok", "facts": {}, "file": str(tmp_path / "rates.json")})
+    assert not study["run"]._is_known(journal, {"step": "calibrate"}, "now")
+    (tmp_path / "rates.json").touch()
+    assert study["run"]._is_known(journal, {"step": "calibrate"}, "now")
+
+
+def test_results_of_another_machine_stay_where_they_are(tmp_path, study, monkeypatch):
+    study_run = study["run"]
+    monkeypatch.setattr(study_run, "ROOT", tmp_path)
+    results, settings = tmp_path / "experiments" / "results", {"size": "full"}
+    h100, h200 = ({"cores": 16, "gpu": name} for name in ("H100", "H200"))
+    assert study_run._folder("gpu", settings, h200) == results / "gpu"
+    journal = study["journal"].Journal(results / "gpu" / "gpu.jsonl")
+    journal.append({"kind": "run", "settings": settings, "machine": h200})
+    assert study_run._folder("gpu", settings, h200) == results / "gpu"
+    assert study_run._folder("gpu", settings, h100) == results / "gpu-2"
+
+
 def test_what_a_section_leaves_of_its_time_the_others_have(study):
     sections = study["sections"]
     shares = [section.share for section in sections.SECTIONS]
@@ -125,7 +164,7 @@ def test_the_kernels_that_were_misjudged_most_are_looked_at(tmp_path, study):
     journal.append({**plan(20.0), "kernels": [near, {**near, "name": "far", "us": 2.0}]})
     joined = {**near, "name": "joined", "us": 90.0, "launch": ["together with near"]}
     journal.append({**plan(20.0), "program": "g", "kernels": [joined, {**near, "name": "call", "kind": "library"}]})
-    found = sorted(study["sections"].misjudged(journal), reverse=True)
+    found = sorted(study["sections"].misjudged([r for r in journal.records if "kernels" in r]), reverse=True)
     assert [(program, kernel) for _, program, kernel in found] == [("f", "far"), ("f", "near")]
 
 
@@ -170,13 +209,17 @@ def test_aims_are_judged_on_the_device_that_they_are_for(tmp_path, study, device
 def test_what_misses_its_aim_is_tuned_and_judged_by_the_better_time(tmp_path, study):
     journal = study["journal"].Journal(tmp_path / "gpu.jsonl")
     journal.append({**HERE, "device": "NVIDIA H200", "driver": "13.0"})
-    rest = {"status": "ok", "unfused_us": 900.0, "error": 1e-7}
+    rest = {"status": "ok", "unfused_us": 900.0, "error": 1e-7, "code": "now"}
+    journal.append({"step": "aim", "program": "met", "kernels_us": 999.0, "us": 999.0, "aim_us": 278, **rest})
+    journal.append({**journal.records[-1], "program": "old", "code": "before"})
     for program, us, aim in (("short", 9.0, 6), ("near", 280.0, 278), ("met", 250.0, 278)):
         journal.append({"step": "aim", "program": program, "kernels_us": us, "us": 300.0, "aim_us": aim, **rest})
     (missed,) = (section for section in study["sections"].SECTIONS if section.name == "missed aims, tuned")
-    tasks = missed.tasks(SimpleNamespace(size="full"), journal)
+    tasks = missed.tasks(SimpleNamespace(size="full", code="now"), journal)
     assert [task["program"] for task in tasks] == ["near", "short"]
-    journal.append({**tasks[0], "status": "ok", "us": 290.0, "kernels_us": 270.0, "measured": 3, "kernels": []})
+    journal.append(
+        {**tasks[0], "code": "now", "status": "ok", "us": 290.0, "kernels_us": 270.0, "measured": 3, "kernels": []}
+    )
     assert "| near | 278 | 280.0 | 270.0 | met | 300.0 | 900.0 |" in study["gpu_report"].render(RUN, journal)
 
 

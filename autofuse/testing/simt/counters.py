@@ -24,7 +24,7 @@ from autofuse.errors import BackendError
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
 from autofuse.testing.simt.memory import Block
-from autofuse.testing.simt.runner import compiled, translation_unit
+from autofuse.testing.simt.runner import compiled, namespace_of, translation_unit
 
 _MESSAGE = 1024
 SECTOR_BYTES = 32
@@ -133,7 +133,7 @@ def _counted(
     library.count_begin(len(buffers), pointers, sizes, wide, _L1_BYTES * threads // _THREADS)
     shape, block = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*launch.block)
     message = ctypes.create_string_buffer(_MESSAGE)
-    run: Any = getattr(library, f"run_kernel_0_{launch.function}")
+    run: Any = getattr(library, f"run_{namespace_of(0)}_{launch.function}")
     sizes_of_blocks = (ctypes.c_size_t(launch.shared_bytes), ctypes.c_int(launch.cluster))
     try:
         step.value = every

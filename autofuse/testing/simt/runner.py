@@ -82,7 +82,7 @@ class SimtModule:
             self._launch(kernel, launch, addresses, order)
 
     def _launch(self, kernel: CudaKernel, launch: CudaLaunch, addresses: Sequence[int], order: Order) -> None:
-        symbol = f"kernel_{self._kernels.index(kernel)}_{launch.function}"
+        symbol = f"{namespace_of(self._kernels.index(kernel))}_{launch.function}"
         pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         message = ctypes.create_string_buffer(_MESSAGE)
         grid, block = (ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block)
@@ -143,12 +143,17 @@ def _argument(kernel: CudaKernel, number: int, buffers: dict[str, NDArray[Any]])
     return array
 
 
+def namespace_of(number: int) -> str:
+    """Of a kernel, by its place: no function is called so, as those of several launches end in a number."""
+    return f"unit{number}_"
+
+
 def translation_unit(kernels: Sequence[CudaKernel]) -> str:
     """All kernels, each in a namespace of its own, and an entry point per launch."""
     parts: list[str] = []
     shared: dict[str, int] = {}
     for number, kernel in enumerate(kernels):
-        space = f"kernel_{number}"
+        space = namespace_of(number)
         functions = [launch.function for launch in kernel.launches]
         # extern "C" names ignore namespaces: a macro keeps equal names, and names of the C library, apart
         parts.extend(f"#define {name} {space}_{name}\n" for name in functions)

@@ -12,7 +12,6 @@ import pytest
 
 import autofuse as af
 from autofuse.lower.evaluate import evaluate_program
-from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.measurement.checks import check
@@ -20,7 +19,6 @@ from autofuse.measurement.errorbounds import bounds_of
 from autofuse.report.tileprint import print_program
 from autofuse.targets.cuda.codegen import CudaKernel, generate, sweepshapes
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
-from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
 from autofuse.testing.simt.counters import count
 from tests.fixtures.attentions import (
@@ -61,23 +59,11 @@ from tests.fixtures.attentions import (
     with_special_values,
     with_statistics,
 )
+from tests.fixtures.sweptprograms import check_answers, is_swept, program_of
 
 BF16 = ml_dtypes.bfloat16
 F32 = np.float32
 F64 = np.float64
-
-
-def program_of(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule()) -> TileProgram:  # noqa: B008
-    """A function as one kernel."""
-    limits = backend_named("cuda").target(device="h200").limits
-    widest = max(af.candidates(fn, *args).options, key=lambda option: len(option.nodes))
-    program = lower(widest.candidate.kernel, schedule, "attention", limits)
-    assert isinstance(program, TileProgram)
-    return program
-
-
-def is_swept(program: TileProgram) -> bool:
-    return any(phase.sweep is not None for phase in program.phases())
 
 
 HALF = {"f16": np.float16, "bf16": BF16}
@@ -261,25 +247,6 @@ def case_of(name: str) -> str:
 def test_answers_are_right(name: str) -> None:
     fn, args = CASES[case_of(name)]
     check_answers(name, module(is_exhaustive(name)), kernel_of(name), fn, *args)
-
-
-def check_answers(name: str, compiled: SimtModule, kernel: CudaKernel, fn: Callable[..., Any], *args: Any) -> None:
-    """Those of a kernel, in both orders of threads."""
-    graph = af.trace(fn, *args)
-    wanted, bounds = af.interpret(graph, *args), bounds_of(graph, args)
-    given = dict(zip((value.name for value in graph.inputs), args, strict=True))
-    inputs = {b.name: given[b.name] for b in kernel.parameters if b.space is Space.INPUT}
-    outputs = [b for b in kernel.parameters if b.space is Space.OUTPUT]
-    answers: list[list[bytes]] = []
-    for order in ("forward", "reverse"):
-        found = [np.full(b.type.shape, 99, b.type.dtype.numpy) for b in outputs]
-        compiled.run(kernel, {**inputs, **{b.name: f for b, f in zip(outputs, found, strict=True)}}, order=order)
-        for answer, expected, bound in zip(found, wanted, bounds, strict=True):
-            check(name, answer, expected, bound)
-            assert (np.isnan(answer) == np.isnan(expected)).all()
-            assert (np.isinf(answer) == np.isinf(expected)).all()
-        answers.append([answer.tobytes() for answer in found])
-    assert answers[0] == answers[1]
 
 
 TALL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

@@ -28,10 +28,10 @@ BF16, F16, F32, F64 = ml_dtypes.bfloat16, np.float16, np.float32, np.float64
 
 
 def program_of(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule()) -> TileProgram:  # noqa: B008
-    """A function as one kernel."""
+    """A function as one kernel, with the name that all have which are measured."""
     limits = backend_named("cuda").target(device="h200").limits
     widest = max(af.candidates(fn, *args).options, key=lambda option: len(option.nodes))
-    program = lower(widest.candidate.kernel, schedule, "product", limits)
+    program = lower(widest.candidate.kernel, schedule, "kernel", limits)
     assert isinstance(program, TileProgram)
     return program
 

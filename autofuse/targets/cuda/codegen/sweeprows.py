@@ -39,7 +39,7 @@ class SweptRows:
     ) -> None:
         """`fragment`: of scores."""
         self.code, self.fragment = code, fragment
-        self._stages, self._buffers, self._lanes, self._is_part = stages, buffers, lanes, sweep.is_part
+        self._stages, self._buffers, self._lanes = stages, buffers, lanes
         reduces = [s for stage in stages for s in stage.body if isinstance(s, Reduce)]
         self._maximum = next(reduce for reduce in reduces if reduce.result == sweep.maximum)
         self._others = [reduce for reduce in reduces if reduce is not self._maximum]
@@ -126,11 +126,11 @@ class SweptRows:
                 total = Accumulator((self.totals[reduce.result],))
                 self._lanes.across_lanes(reduce, total, self.fragment.lanes, "0xffffffffu")
 
-    def end(self) -> None:
-        """Totals of whole rows."""
+    def end(self, *, is_part: bool) -> None:
+        """Totals of whole rows, or of parts of them: these are not NaN where all is -inf."""
         self._across_lanes(self._others)
         empty = is_empty(self.top, self.dtype)
-        for total in () if self._is_part else self._sums:
+        for total in () if is_part else self._sums:
             self._each(f"if ({empty}) {self.totals[total.result]} = {literal(math.nan, total.dtype)};")
         for scalar, total in self.totals.items():
             self.code.values[scalar] = (total,)
@@ -141,7 +141,5 @@ class SweptRows:
 
     def is_lost(self) -> str:
         """C: whether the second product is NaN, as all weights are that are not zero by choice."""
-        if self._is_part:
-            return "false"
         empty = is_empty(self.top, self.dtype)
         return empty if self._chosen is None else f"({empty} || {self.top} != {self.top}) && {self._chosen}"

@@ -14,6 +14,7 @@ Of tiles that are hidden from all rows of the block (`hiddentiles`) only the val
 
 How sums follow a maximum, `rescaling` says. Where a result is infinite, a value may be so whose weight is zero beside
 the maximum of the whole row, which makes NaN. Then the block walks once more, and maxima are known from the beginning.
+A block with a part of the axis first walks all of it for them, without values.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena, unwrapped
 from autofuse.targets.cuda.codegen.products import Fragment, Product
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, compute_dtype
-from autofuse.targets.cuda.codegen.sweepresults import scaled_weights, written_matrix
+from autofuse.targets.cuda.codegen.sweepparts import PartWalk, without_results
+from autofuse.targets.cuda.codegen.sweepresults import scaled_weights, scaling_of, written_matrix
 from autofuse.targets.cuda.codegen.sweeprows import SweptRows
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_steps
+from autofuse.targets.cuda.codegen.sweeptiles import SweepTiles
 from autofuse.targets.cuda.codegen.sweepweights import pack, publish
 from autofuse.targets.cuda.codegen.tensorproducts import TensorProduct
 from autofuse.targets.cuda.ctypes_text import literal, register_type
@@ -71,10 +74,11 @@ class SweepWriter:
         assert sweep is not None
         assert block is not None
         self.code, self.shape, self.threads, self.tile = code, shape, threads, sweep.tile
-        scores, group, product, result = swept_steps(phase)
+        self._part = PartWalk.of(code, phase)
+        (self._result,) = swept_steps(phase)[-1].stages
+        scores, group, product, result = swept_steps(phase) if self._part is None else self._part.steps
         self.extent = scores.columns
-        self._stages, (self._result,) = group.stages, result.stages
-        self._is_part, self._has_choice = sweep.is_part, sweep.chosen is not None
+        self._stages, (self._whole_result,) = group.stages, result.stages
         self._buffers = buffers
         self._block = block
         self._out = written_matrix(self._result, block)
@@ -85,10 +89,12 @@ class SweepWriter:
             for what in ("scores", "weights", "out", "part", "packed", "tile_start", "all", "counts", "known")
         }
         self._set_operands(arena.arch, scores, product, rows, steps)
-        self._scaling = scaled_weights(self._result, self._stages[1], product.lhs.buffer, buffers)
+        weights = product.lhs.buffer
+        self._scaling = scaled_weights(self._whole_result, self._stages, sweep, weights, buffers[weights].type.dtype)
         self._hidden = hidden_tiles(phase, group)
         lanes = ThreadReductions(code, arena)
         self._rows = SweptRows(code, sweep, self._stages, buffers, lanes, self._first.fragment())
+        self._tiles = SweepTiles(code, shape, self._left, self._right, self._values)
 
     def _set_operands(self, arch: str, scores: Dot, product: Dot, rows: str, steps: dict[Symbol, int]) -> None:
         code, shape = self.code, self.shape
@@ -126,7 +132,7 @@ class SweepWriter:
         """The code. `offset`: of the tiles in shared memory."""
         out, shape = self.code.out, self.shape
         out.line(f"unsigned char* const tiles = shared_memory + {offset};")
-        self._write_fills()
+        self._tiles.declare()
         self._first.stand()
         if isinstance(self._second, TensorProduct):
             self._second.declare_places()
@@ -140,42 +146,64 @@ class SweepWriter:
 
     def _walk_until_known(self, fragment: Fragment) -> None:
         """Once, and again if hidden tiles count, or where maxima have to be known."""
-        out, known = self.code.out, self._names["known"]
+        out, part, known = self.code.out, self._part, self._names["known"]
         if self._hidden is not None and self._hidden.counts:
             out.line(f"bool {self._names['all']} = false;")
-        if not self._is_part:
-            out.line(f"bool {known} = false;")
+        out.line(f"bool {known} = false;")
+        if part is not None:
+            part.declare()
         with out.braces("for (;;)"):
             self._walk_axis(fragment)
             self._ask_for_all()
-            if self._is_part:
-                self._end_rows()
-                out.line("break;")
-                return
+            if part is not None:
+                self._end_look(part)
             out.line("bool special = false;")
-            self._end_rows("special")
+            self._end_rows()
             out.line(f"if ({known} || !__syncthreads_or(special)) break;")
-            out.line(f"{known} = true;")
+            if part is None:
+                out.line(f"{known} = true;")
+            else:
+                part.take_all(self.extent)
+        if part is not None:
+            stage, places = part.stored(known)
+            with self._workers():
+                self._write_rows(stage, places)
+
+    def _end_look(self, part: PartWalk) -> None:
+        """The whole axis was looked at: what rows have one of is known, and the part is walked."""
+        out = self.code.out
+        with out.braces(f"if ({part.looks})"):
+            with self._workers():
+                self._rows.end(is_part=False)
+                for stage in self._stages[2:]:
+                    self._write_rows(without_results(stage, self._buffers))
+            out.line(f"{part.looks} = false; {self._names['known']} = true;")
+            part.take_part()
+            out.line("continue;")
 
     def _walk_axis(self, fragment: Fragment) -> None:
         """All tiles, or those that are not hidden."""
-        out = self.code.out
+        out, part = self.code.out, self._part
         start = self._names["tile_start"]
-        self._rows.clear("" if self._is_part else self._names["known"])
+        begin, end = ("0", str(self.extent)) if part is None else (part.begin, part.end)
+        multiplies = "" if part is None else f"if (!{part.looks}) "
+        self._rows.clear(self._names["known"])
         self._final.clear()
-        out.line(f"{self._if_seen('0')}fill_right(0);")
-        self._commit()
-        with out.braces(f"for (int {start} = 0; {start} < {self.extent}; {start} += {self.tile})"):
-            self._meet()
-            out.line(f"fill_values({start});")
-            self._commit()
+        out.line(f"{self._if_seen(begin)}fill_right({begin});")
+        self._tiles.commit()
+        with out.braces(f"for (int {start} = {begin}; {start} < {end}; {start} += {self.tile})"):
+            self._tiles.meet()
+            out.line(f"{multiplies}fill_values({start});")
+            self._tiles.commit()
             self._declare_tile(fragment)
             with out.braces(self._if_seen(start).rstrip()), self._workers():
                 self._weigh(start)
-            self._meet()
+            self._tiles.meet()
             after = f"{start} + {self.tile}"
-            out.line(f"if ({after} < {self.extent}) {{ {self._if_seen(f'({after})')}fill_right({after}); }}")
-            self._commit()
+            out.line(f"if ({after} < {end}) {{ {self._if_seen(f'({after})')}fill_right({after}); }}")
+            self._tiles.commit()
+            if part is not None:
+                out.line(f"if ({part.looks}) continue;")
             if self._hidden is not None:
                 self._pass_over(start, fragment)
             with self._workers():
@@ -213,7 +241,7 @@ class SweepWriter:
             out.line("bool special = false;")
             chunks = shape.values_bytes // CHUNK_BYTES
             with out.braces(f"for (int each = threadIdx.x; each < {chunks}; each += {self.threads})"):
-                place = f"tiles + {shape.left_bytes + shape.right_bytes} + each * {CHUNK_BYTES}"
+                place = f"tiles + {self._tiles.values_offset} + each * {CHUNK_BYTES}"
                 load = f"{prelude.use('load_pack')}<4>(reinterpret_cast<const unsigned int*>({place}))"
                 out.line(f"const {prelude.use('Pack')}<unsigned int, 4> several = {load};")
                 tests = special_words("several.at[{}]", shape.product.element)
@@ -229,39 +257,6 @@ class SweepWriter:
         """Braces for the threads that multiply; a block may have more."""
         more = self.threads > self.shape.workers
         return self.code.out.braces(f"if (threadIdx.x < {self.shape.workers})" if more else "")
-
-    # ---- tiles in shared memory ----------------------------------------------------------------------------------
-
-    def _write_fills(self) -> None:
-        out, shape = self.code.out, self.shape
-        right = shape.left_bytes
-        values = right + shape.right_bytes
-        fills = (
-            ("left", "", ("top = 0", "step = 0"), self._left, 0),
-            ("right", "int edge", ("step = 0",), self._right, right),
-            ("values", "int step", ("edge = 0",), self._values, values),
-        )
-        for name, given, fixed, operand, place in fills:
-            operand.declare()
-            with out.braces(f"const auto fill_{name} = [&]({given})"):
-                out.line(" ".join(f"const int {one};" for one in fixed))
-                operand.fill(f"tiles + {place}" if place else "tiles")
-            out.line(";")
-        out.line("__syncthreads();")  # what was computed before may be an operand, or lie where tiles do
-
-    @property
-    def _is_copied(self) -> bool:
-        return any(operand.is_copied for operand in (self._left, self._right, self._values))
-
-    def _commit(self) -> None:
-        if self._is_copied:
-            self.code.out.line(f"{self.code.prelude.use('copy_commit')}();")
-
-    def _meet(self) -> None:
-        """What was asked for has come, and all are done with what they read before."""
-        if self._is_copied:
-            self.code.out.line(f"{self.code.prelude.use('copy_wait')}<0>();")
-        self.code.out.line("__syncthreads();")
 
     # ---- what is kept in registers -------------------------------------------------------------------------------
 
@@ -318,14 +313,10 @@ class SweepWriter:
         """Weights to where the second product takes them from."""
         weights, second = self._names["weights"], self._second
         if isinstance(second, FusedProduct):
-            self.code.out.line(f"unsigned char* const left_tile = tiles + {self._weights_offset};")
+            self.code.out.line(f"unsigned char* const left_tile = tiles + {self._tiles.weights_offset};")
             publish(self.code, self.shape, fragment, weights, second)
         else:
             pack(self.code, self.shape, weights, self._names["packed"])
-
-    @property
-    def _weights_offset(self) -> int:
-        return self.shape.left_bytes + self.shape.right_bytes + self.shape.values_bytes
 
     def _multiply(self) -> None:
         """Add the weights' products with the tile's values to what there is, rescaled."""
@@ -333,13 +324,13 @@ class SweepWriter:
         fragment = self._second.fragment()
         dtype = compute_dtype(self._second.left.dot)
         total, scale = fragment.element.format(self._names["out"]), self._rows.scale
-        right = f"const unsigned char* const right = tiles + {shape.left_bytes + shape.right_bytes};"
+        right = f"const unsigned char* const right = tiles + {self._tiles.values_offset};"
         if shape.units == "matrix":
             self._each_element(fragment, f"{total} *= {scale};")
             out.line(right)
             self._second.multiply()
             return
-        out.line(f"const unsigned char* const left = tiles + {self._weights_offset};")
+        out.line(f"const unsigned char* const left = tiles + {self._tiles.weights_offset};")
         out.line(right)
         self._second.clear()
         self._second.multiply()
@@ -360,28 +351,31 @@ class SweepWriter:
     def _factors(self) -> list[str]:
         """C: what weights are scaled by where maxima are known, and not the product.
 
-        So they are as small as the program's, and as large. A row may not have chosen what factors are of.
+        So they are as small as the program's, and as large.
         """
-        if self._is_part or self._has_choice:
-            return []
-        loads = [s for s in self._result.body if isinstance(s, Load) and s.buffer in self._rows.places]
-        return [self._rows.places[load.buffer].name for load in loads]
+        _, scaling, _ = scaling_of(self._whole_result)
+        places = [self._rows.places[s.buffer] for s in scaling if isinstance(s, Load)]
+        return [place.name for place in places if place.dtype.kind != "bool"]
 
-    def _end_rows(self, special: str = "") -> None:
-        """The sums of whole rows, and what is made of them. `special`: C, whether some result is infinite."""
+    def _end_rows(self) -> None:
+        """The sums of rows, and what is made of them; whether some result is `special`: infinite."""
         prelude, result = self.code.prelude, self._second.fragment()
-        dtype = compute_dtype(self._second.left.dot)
+        dtype, is_part = compute_dtype(self._second.left.dot), self._part is not None
         total = result.element.format(self._names["out"])
         with self._workers():
-            self._rows.end()
-            self._each_element(result, f"if ({self._rows.is_lost()}) {total} = {literal(math.nan, dtype)};")
-            for stage in self._stages[2:]:
-                guarded = touches_memory(stage, self._rows.places)
-                with self._fragments.each_row(self._rows.fragment, guarded=guarded):
-                    self._fragments.statements(stage, {}, self._rows.places)
-            if special:
-                size = scalars.map_expression(prelude, "abs", (total,), (dtype,), dtype)
-                self._each_element(result, f"{special} |= {size} == {literal(math.inf, dtype)};")
+            self._rows.end(is_part=is_part)
+            if not is_part:
+                self._each_element(result, f"if ({self._rows.is_lost()}) {total} = {literal(math.nan, dtype)};")
+                for stage in self._stages[2:]:
+                    self._write_rows(stage)
+            size = scalars.map_expression(prelude, "abs", (total,), (dtype,), dtype)
+            self._each_element(result, f"special |= {size} == {literal(math.inf, dtype)};")
+
+    def _write_rows(self, stage: Stage, places: Mapping[str, Place] | None = None) -> None:
+        """A stage of what rows have one of. `places`: beside those of rows."""
+        known = {**self._rows.places, **(places or {})}
+        with self._fragments.each_row(self._rows.fragment, guarded=touches_memory(stage, known)):
+            self._fragments.statements(stage, {}, known)
 
     def _finish(self) -> None:
         """What is made of the second product, where it belongs."""
@@ -390,7 +384,7 @@ class SweepWriter:
         dtype = compute_dtype(self._second.left.dot)
         total = result.element.format(self._names["out"])
         with self._workers():
-            if self._factors:
+            if self._factors and self._part is None:
                 with out.braces(f"if ({self._names['known']})"), self._fragments.each_row(result, guarded=False):
                     out.line(" ".join(f"{factor} = 1;" for factor in self._factors))
             (load,) = (s for s in self._result.body if isinstance(s, Load) and s.buffer not in self._rows.places)

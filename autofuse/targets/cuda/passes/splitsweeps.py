@@ -5,12 +5,16 @@
     launch 1  grid(.., rows)                     stage (p): M = max m[p]
                                                  stage (p): w[p] = exp(m[p] - M); L = sum l[p] w[p]
                                                  stage ():  what is made of M and L
-                                                 stage (j): out[j] = sum over p, in order, of o[p][j] w[p], scaled by it
+                                                 stage (p): w[p] scaled by it
+                                                 stage (j): out[j] = sum over p, in order, of o[p][j] w[p]
 
 Attention of few queries over many keys is cut so (Dao and others 2023, "Flash-Decoding"). Where the parts are not
 alike the last one is shorter, and a phase of its own. A part of which all is -inf has weights of zero, times which an
 infinity among its values is NaN. If all parts are so the row is NaN, as it is in one sweep. A part of which nothing was
-chosen counts for nothing.
+chosen has w[p] = 1: its product is of zeros.
+
+A part with an infinite product may look at the whole axis, and have M for its m[p] and weights that are scaled already
+(`SweptPart`): it says so, and w[p] is 1.
 """
 
 from __future__ import annotations
@@ -40,8 +44,10 @@ from autofuse.lower.tile import (
     Stage,
     Statement,
     Store,
+    SweptPart,
 )
 from autofuse.targets.cuda.codegen.hiddentiles import PART
+from autofuse.targets.cuda.codegen.sweepresults import scaling_of
 from autofuse.targets.cuda.codegen.sweepshapes import swept_steps
 
 
@@ -76,6 +82,7 @@ class _Splitter:
         self.sums = self.product.out.buffer
         kind = (self.parts, self.points, self.product.columns)
         self.made = self._workspace("product", kind, self.buffers[self.sums].type.dtype)
+        self.scaled = self._workspace("scaled", (self.parts, self.points), BOOL)
 
     def run(self) -> tuple[tuple[tuple[Phase, ...], ...], dict[str, Buffer]]:
         """The launches."""
@@ -90,6 +97,7 @@ class _Splitter:
         for name in touched & {self.scores.out.buffer, *walked}:  # a part of it at a time
             kind = TensorType((self.block.size, self.chunk), self.buffers[name].type.dtype)
             self.buffers[name] = replace(self.buffers[name], type=kind)
+        touched |= {s.buffer for stage in self.stages[2:] for s in stage.body if isinstance(s, Store)}
         kept = {n: b for n, b in self.buffers.items() if b.space is not Space.SCRATCH or n in touched}
         return (tuple(pieces), (combined,)), kept
 
@@ -132,12 +140,16 @@ class _Splitter:
             rhs=replace(rows.rhs, offset=rows.rhs.offset + start * rows.rhs.row_stride),
         )
         slot = place * self.points + self._point()
-        kept = tuple(Store(self.held[reduce.result], slot, reduce.result) for reduce in self.reduces)
+        scaled: list[Statement] = []
+        is_scaled = self._constant(scaled, BOOL, False)
+        kept = [Store(self.held[reduce.result], slot, reduce.result) for reduce in self.reduces]
+        kept += [Store(self.scaled, slot, is_scaled)]
         maximum, weights = (self._walk(stage, start, extent) for stage in self.stages[:2])
-        stages = (maximum, self._held(weights), Stage((), kept, None))
+        stages = (maximum, self._held(weights), Stage((), (*scaled, *kept), None))
         steps = (scores, RowGroup(stages), product, RowGroup((self._stored(slot),)))
         before = [symbol for symbol in self.phase.grid if symbol != self.block.symbol]
-        sweep = replace(self.sweep, is_part=True)
+        whole = tuple(self.phase.steps[number] for number in self.sweep.steps)
+        sweep = replace(self.sweep, part=SweptPart(start, whole, is_scaled))
         return replace(self.phase, grid=(*before, part, self.block.symbol), steps=steps, sweep=sweep)
 
     def _held(self, stage: Stage) -> Stage:
@@ -185,11 +197,10 @@ class _Splitter:
         weighed = {s.result for s in self.stages[1].body if isinstance(s, Reduce)} - {self.sweep.chosen}
         scratch = TensorType((self.parts,), F32 if maximum.dtype.bits < F32.bits else maximum.dtype)
         weights = self._add("weight", scratch, Space.SCRATCH)
-        used = None if self.sweep.chosen is None else self._add("used", TensorType((self.parts,), BOOL), Space.SCRATCH)
         first = self._part(maximum, walk)
         stages = [
             Stage((walk,), (first, replace(maximum, operand=first.result)), walk),
-            self._weighed(walk, maximum, [r for r in others if r.result in weighed], weights, used),
+            self._weighed(walk, maximum, [r for r in others if r.result in weighed], weights),
             *self._plain(walk, [r for r in others if r.result not in weighed]),
         ]
         totals, rows = self._totals(maximum, [r for r in others if r.result in weighed])
@@ -197,7 +208,9 @@ class _Splitter:
         body, alone = self._rows(totals)
         is_empty = self._is_lost(maximum, rows)
         stages.append(Stage((), (*rows, *body, Store(empty, Affine(), is_empty)), None))
-        stages.append(self._outcome(alone, weights, used, empty))
+        shares = self._add("share", TensorType((self.parts,), self.buffers[self.made].type.dtype), Space.SCRATCH)
+        stages.append(self._shared(walk, alone, weights, shares))
+        stages.append(self._outcome(shares, empty))
         return Phase(self.phase.grid, (RowGroup(tuple(stages)),))
 
     def _part(self, reduce: Reduce, walk: Symbol) -> Load:
@@ -209,15 +222,15 @@ class _Splitter:
         body.append(Map(self._fresh(), dtype, opcode, operands))
         return self.next - 1
 
-    def _constant(self, body: list[Statement], dtype: DType, value: float) -> Scalar:
+    def _constant(self, body: list[Statement], dtype: DType, value: bool | float) -> Scalar:
         body.append(Constant(self._fresh(), dtype, value))
         return self.next - 1
 
     def _as(self, body: list[Statement], value: Scalar, dtype: DType, wanted: DType) -> Scalar:
         return value if dtype == wanted else self._map(body, wanted, "convert", value)
 
-    def _weighed(self, walk: Symbol, maximum: Reduce, sums: Sequence[Reduce], weights: str, used: str | None) -> Stage:
-        """What a part weighs, whether it counts, and the sums that follow the maximum."""
+    def _weighed(self, walk: Symbol, maximum: Reduce, sums: Sequence[Reduce], weights: str) -> Stage:
+        """What a part weighs, and the sums that follow the maximum."""
         body: list[Statement] = []
         top = self._part(maximum, walk)
         body.append(top)
@@ -231,12 +244,12 @@ class _Splitter:
             body.append(part)
             scaled = self._map(body, total.dtype, "multiply", part.result, self._as(body, weight, kind, total.dtype))
             body.append(replace(total, operand=scaled))
-        place = index.of(walk)
-        body.append(Store(weights, place, weight))
-        if used is not None:
+        if self.sweep.chosen is not None:  # a product of zeros alone stays what it is, if the weight is NaN
             chosen = self._part(next(r for r in self.reduces if r.result == self.sweep.chosen), walk)
-            body += [chosen, Store(used, place, chosen.result)]
-        return Stage((walk,), tuple(body), walk)
+            body.append(chosen)
+            one = self._constant(body, kind, 1.0)
+            weight = self._map(body, kind, "select", chosen.result, weight, one)
+        return Stage((walk,), (*body, Store(weights, index.of(walk), weight)), walk)
 
     def _plain(self, walk: Symbol, reduces: Sequence[Reduce]) -> Iterator[Stage]:
         """What follows no maximum is combined as it was reduced."""
@@ -277,37 +290,43 @@ class _Splitter:
             body.append(made)
         return body, alone
 
-    def _outcome(self, alone: Mapping[str, str], weights: str, used: str | None, empty: str) -> Stage:
-        """The product of a row: the parts that count, in order, and what was made of that."""
+    def _shared(self, walk: Symbol, alone: Mapping[str, str], weights: str, shares: str) -> Stage:
+        """What the product of a part is multiplied with: its weight, scaled by what the row has one of."""
+        first, scaling, value = scaling_of(self.result)
+        place, kind, dtype = index.of(walk), self.buffers[weights].type.dtype, self.buffers[shares].type.dtype
+        weight, scaled = self._fresh(), self._fresh()
+        slot = place * self.points + self._point()
+        body: list[Statement] = [Load(weight, kind, weights, place), Load(scaled, BOOL, self.scaled, slot)]
+        known = {first.result: self._as(body, weight, kind, dtype)}
+        for statement in scaling:
+            if isinstance(statement, Load):
+                statement = replace(statement, buffer=alone[statement.buffer], offset=Affine())
+            body.append(reading(statement, known))
+        share = self._map(body, dtype, "select", scaled, self._constant(body, dtype, 1.0), known.get(value, value))
+        return Stage((walk,), (*body, Store(shares, place, share)), walk)
+
+    def _outcome(self, shares: str, empty: str) -> Stage:
+        """The product of a row: the parts that count, in order."""
         (walk,) = self.result.symbols
         body: list[Statement] = []
-        dtype, kind = self.buffers[self.made].type.dtype, self.buffers[weights].type.dtype
+        dtype = self.buffers[self.made].type.dtype
         total = self._constant(body, dtype, 0.0)
-        zero = total
         for part in range(self.parts):
-            weight, value = self._fresh(), self._fresh()
+            share, value = self._fresh(), self._fresh()
             slot = (Affine(part * self.points) + self._point()) * self.product.columns + index.of(walk)
             body += [
-                Load(weight, kind, weights, Affine(part)),
+                Load(share, dtype, shares, Affine(part)),
                 Load(value, dtype, self.made, slot),
             ]
-            scaled = self._map(body, dtype, "multiply", value, self._as(body, weight, kind, dtype))
-            if used is not None:
-                body.append(Load(self._fresh(), BOOL, used, Affine(part)))
-                scaled = self._map(body, dtype, "select", self.next - 1, scaled, zero)
+            scaled = self._map(body, dtype, "multiply", value, share)
             total = self._map(body, dtype, "add", total, scaled)
         lost = self._fresh()
         body.append(Load(lost, BOOL, empty, Affine()))
         total = self._map(body, dtype, "select", lost, self._constant(body, dtype, math.nan), total)
-        known: dict[Scalar, Scalar] = {}
-        for statement in self.result.body:
-            if isinstance(statement, Load) and statement.buffer == self.sums:
-                known[statement.result] = total
-            elif isinstance(statement, Load) and statement.buffer in alone:
-                body.append(replace(statement, buffer=alone[statement.buffer], offset=Affine()))
-            else:
-                body.append(reading(rewritten(statement, self._in_row), known))
-        return Stage((walk,), tuple(body), walk)
+        (store,) = (s for s in self.result.body if isinstance(s, Store))
+        total = self._as(body, total, dtype, self.buffers[store.buffer].type.dtype)
+        stored = rewritten(replace(store, value=total), self._in_row)
+        return Stage((walk,), (*body, stored), walk)
 
     def _in_row(self, value: Affine) -> Affine:
         """A place, where rows are not blocks: what was the row in its block is part of the row's number."""
