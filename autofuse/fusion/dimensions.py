@@ -39,12 +39,15 @@ _MOST_COPIED_AXES = 20_000
 class Dimensions:
     """The axis factors of a set of nodes."""
 
-    def __init__(self, nodes: Sequence[Node], tied: Collection[Value] | None = None) -> None:
-        """Tie the axes of `nodes`. `tied`: outside values of which all uses share their axes too; None: all of them."""
+    def __init__(self, nodes: Sequence[Node], tied: Collection[Value] | None = None, *, in_body: bool = False) -> None:
+        """Tie the axes of `nodes`. `tied`: outside values of which all uses share their axes too; None: all of them.
+
+        `in_body`: whether the nodes are those of a loop's body, as are those of loops among them.
+        """
         self._forest = _Forest()
         self._axes: dict[Use, tuple[AxisFactor, ...]] = {}
         top, nodes = set(nodes), with_bodies(nodes)
-        self._inner = {node for node in nodes if node not in top}
+        self._inner = {node for node in nodes if in_body or node not in top}
         """Nodes of bodies of loops."""
         self._made = {value for node in nodes if keeps_axes(node) for value in (*node.outputs, *given_to(node))}
         self._leaves = {value for node in nodes if not keeps_axes(node) for value in node.outputs}
@@ -274,7 +277,7 @@ class Dimensions:
             self._forest.tie(lhs[a], next(axes))
         for b in parts.rhs_free:
             self._forest.tie(rhs[b], next(axes))
-        if node not in self._inner:  # there, terms are added one by one, and `w @ h` would tie both axes of w
+        if node not in self._inner:  # there `w @ h` would tie both axes of w, and `h @ u + h` those of h
             for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
                 self._forest.tie(lhs[a], rhs[b])
 

@@ -71,6 +71,20 @@ def choose_domain(candidate: KernelCandidate) -> Domain | None:
     return _reducing_domain(candidate, reducing, more)
 
 
+def body_domain(candidate: KernelCandidate) -> Domain | None:
+    """The same for what an iteration of a loop does: `h @ u + h`, again and again, keeps its rows.
+
+    Products then walk the depth by loops of their own, so that their columns may be those of the left operand.
+    """
+    if any(is_opaque(node) for node in candidate.nodes):
+        return choose_domain(candidate)
+    reducing = [node for node in candidate.nodes if role_of(node).is_reduction_like]
+    dims = Dimensions(candidate.nodes, in_body=True)
+    if dims.has_conflict() or not reducing:
+        return choose_domain(candidate)
+    return _reducing_domain(candidate, reducing, dims)
+
+
 _Way = Callable[[Sequence[Value]], Dimensions]
 """The dimensions of a kernel in which certain values share their axes between uses."""
 

@@ -164,13 +164,19 @@ class ContractionBuilder:
             lhs_at[a] = exact[nb + number]
         for number, b in enumerate(parts.rhs_free):
             rhs_at[b] = exact[nb + nl + number]
-        depth: list[Symbol] = []
-        for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
-            lhs_at[a] = rhs_at[b] = phase.axis_index(lhs_axes[a])
-            depth += [phase.symbol(factor) for factor in lhs_axes[a]]
         column_axes = tuple(range(nb + nl, len(exact)))
         batch = _streams(exact[:nb])
         columns = _streams(exact[nb + nl :])
+        depth: list[Symbol] = []
+        for a, b in zip(parts.lhs_contracting, parts.rhs_contracting, strict=True):
+            walks = [phase.symbol(factor) for factor in lhs_axes[a]]
+            if set(walks).isdisjoint(columns):
+                lhs_at[a] = phase.axis_index(lhs_axes[a])
+            else:  # the left operand and the result share their columns
+                walks = [phase.fresh_stream(node.inputs[0].type.shape[a])]
+                lhs_at[a] = index.of(walks[0])
+            rhs_at[b] = lhs_at[a]
+            depth += walks
         return _Form(
             node.inputs[0],
             tuple(lhs_at),
@@ -227,10 +233,15 @@ class ContractionBuilder:
         if place is not None:
             buffer, offset = place
             column = _common_stride(offset, form.depth)
-            row = offset.coefficient(self.rows[-1]) if self.rows else _size(form.depth)
+            row = self._row_stride(offset) if self.rows else _size(form.depth)
             if column is not None and _usable(row, column, self.block_rows, _size(form.depth)):
                 return Matrix(buffer, _without(offset, form.depth), row, column)
         return self._pack_left(form, level, dtype)
+
+    def _row_stride(self, offset: Affine) -> int:
+        """From one row of a row block to the next, in global memory or on chip."""
+        local = self.phase.local
+        return offset.coefficient(self.rows[-1]) or (0 if local is None else offset.coefficient(local))
 
     def _pack_left(self, form: _Form, level: int, dtype: DType) -> Matrix:
         joined = self._pack_parts(form, level, dtype)
@@ -272,7 +283,7 @@ class ContractionBuilder:
         place = self._place(form.rhs, form.rhs_at)
         if place is not None:
             buffer, offset = place
-            if any(offset.coefficient(row) for row in self.rows):
+            if self.rows and (self._row_stride(offset) or any(offset.coefficient(row) for row in self.rows)):
                 raise LegalityError(f"the right operand of {node.op} %{node.name} changes with its rows")
             row, column = _common_stride(offset, form.depth), _common_stride(offset, form.columns)
             depth, columns = _size(form.depth), _size(form.columns)
@@ -281,7 +292,8 @@ class ContractionBuilder:
         return self._pack_right(node, form)
 
     def _pack_right(self, node: Node, form: _Form) -> Matrix:
-        if self.phase.levels[form.rhs] > 0:
+        self.phase.require_fixed(node, form.rhs)
+        if self.phase.levels[form.rhs] > self.phase.first_level:
             raise LegalityError(
                 f"the right operand of {node.op} %{node.name} is the result of another reduction or dot"
             )
@@ -301,10 +313,11 @@ class ContractionBuilder:
 
     def _place(self, value: Value, at: Index) -> tuple[str, Affine] | None:
         """Where an element lies if it is only moved, never computed or masked: a buffer and an offset."""
+        value, at = self.phase.source(value, at)
         node = self.phase.producers.get(value)
         while node is not None:
             if self.widens and _is_widening(node):
-                value = node.inputs[0]
+                value, at = self.phase.source(node.inputs[0], at)
                 node = self.phase.producers.get(value)
                 continue
             if not role_of(node).moves:
@@ -312,9 +325,9 @@ class ContractionBuilder:
             pieces = self.phase.pieces_of(node, at)
             if len(pieces) != 1 or any(index.reads_memory(i) for i in pieces[0].index):
                 return None
-            value, at = node.inputs[pieces[0].operand], pieces[0].index
+            value, at = self.phase.source(node.inputs[pieces[0].operand], pieces[0].index)
             node = self.phase.producers.get(value)
-        return self.phase.buffers.of(value).name, index.linearize(at, value.type.shape)
+        return self.phase.place(value, at)
 
     # ---- results -------------------------------------------------------------------------------------------------
 
@@ -346,14 +359,16 @@ class ContractionBuilder:
             value = users[0].output
         if self._users.get(value) or value in self.phase.blocks:
             return None
-        at = self.phase.index_of(value)
-        offset = index.linearize(at, value.type.shape)
+        place = self.phase.direct_place(value, self.phase.index_of(value))
+        if place is None:
+            return None
+        buffer, offset = place
         column = _common_stride(offset, form.columns)
         row = offset.coefficient(self.rows[-1]) if self.rows else _size(form.columns)
         if column != 1 or row < _size(form.columns):
             return None
         self.direct.add(value)
-        return Matrix(self.phase.buffers.of(value).name, _without(offset, form.columns), row, 1)
+        return Matrix(buffer, _without(offset, form.columns), row, 1)
 
 
 def _is_widening(node: Node) -> bool:

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autofuse.errors import PlanError
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.plainproducts import plain_product
 from autofuse.lower.raresides import with_rare_sides
 from autofuse.lower.schedule import (
     EARLY_END,
+    ITERATIONS,
     PANEL_ROWS,
     PLACEMENT,
     PRODUCTS,
@@ -126,6 +129,10 @@ def _adds_up(program: TileProgram) -> bool:
     return not has_dots and not any(isinstance(s, Reduce) for body in bodies for s in body)
 
 
+def _nothing(program: OpaqueProgram) -> tuple[Any, ...]:  # noqa: ARG001  # as above
+    return ()
+
+
 def _never(shape: KernelShape) -> bool:  # noqa: ARG001  # what asks of a shape has one signature
     return False
 
@@ -144,8 +151,18 @@ class Rule:
     minds more than others what it finds in the caches."""
     in_code: bool = False
     """Whether the code generator alone reads it: lowering gives the same loops, whatever it says."""
+    of_call: Callable[[OpaqueProgram], tuple[Any, ...]] = _nothing
+    """What may be decided of a kernel that is no generated code by default, the default among it."""
 
 
+def _runners(program: OpaqueProgram) -> tuple[str, ...]:
+    """Who may run a loop of a known number of iterations."""
+    counted = any(role_of(node) is Role.COUNTED_LOOP for node in program.graph.nodes)
+    return ("driver", "rows") if counted else ()
+
+
+BY_ROWS = Rule(ITERATIONS, lambda _: (), of_call=_runners)
+"""For targets whose code has phases of iterations."""
 OVERLAPS = Rule(
     TILE_BYTES,
     lambda shape: (0, 64 << 10, 128 << 10, 256 << 10, 512 << 10) if shape.reads_around else (),
@@ -216,6 +233,8 @@ class Decisions:
 
         `program`: under the default schedule.
         """
+        if isinstance(program, OpaqueProgram):
+            return {}  # decided with the plans of what is inside (`autofuse.search.policies.regionplans`)
         found = self._open(program)
         return {decision: values for decision, values in found.items() if decision.name not in self._untried}
 
@@ -226,14 +245,14 @@ class Decisions:
     def _open(self, program: TileProgram | OpaqueProgram) -> Choices:
         """What may be decided, whether it is tried or not."""
         if isinstance(program, OpaqueProgram):
-            return {}
+            return {rule.decision: values for rule in self.rules if (values := rule.of_call(program))}
         shape = KernelShape.of(program)
         return {rule.decision: values for rule in self.rules if (values := rule.tried(shape))}
 
     def idle(self, program: TileProgram | OpaqueProgram) -> frozenset[str]:
         """Names of the decisions that surely change nothing in this kernel, whatever the others are."""
         if isinstance(program, OpaqueProgram):
-            return frozenset(self.by_name)
+            return frozenset(rule.decision.name for rule in self.rules if not rule.of_call(program))
         shape = KernelShape.of(program)
         return frozenset(rule.decision.name for rule in self.rules if rule.idle(shape))
 

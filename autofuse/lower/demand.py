@@ -30,11 +30,14 @@ from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.places import pieces_of
 from autofuse.lower.reducing import ReductionBuilder
-from autofuse.lower.tile import Position, Scalar, Store
+from autofuse.lower.tile import Phase, Position, Scalar, Store
 
 
 class PhaseBuilder(PhaseFrame):
     """Builds the draft of one phase. Dots are added by `contraction.ContractionBuilder`, which drives this class."""
+
+    first_level = 0
+    """Of what is computed from inputs alone."""
 
     def __init__(
         self,
@@ -58,6 +61,13 @@ class PhaseBuilder(PhaseFrame):
         self._loops = LoopBuilder(candidate.nodes)
 
     # ---- roots ---------------------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """Add what a phase has beside its outputs."""
+
+    def around(self, phase: Phase) -> Phase:
+        """The phase with what it is beside its steps."""
+        return phase
 
     def store_output(self, value: Value) -> None:
         """Store every element of `value` into its output buffer."""
@@ -156,8 +166,24 @@ class PhaseBuilder(PhaseFrame):
                 return held
         node = self.producers.get(value)
         if node is None:
-            return self.load(stage, self.buffers.of(value).name, value.type, at, guard)
+            buffer, offset = self.place(value, at)
+            return self.load_at(stage, buffer, value.type.dtype, offset, guard)
         return (yield from self._made(stage, node, value, at, guard))
+
+    def source(self, value: Value, at: tuple[Affine, ...]) -> Instance:
+        """What an element is by another name."""
+        return value, at
+
+    def place(self, value: Value, at: Sequence[Affine]) -> tuple[str, Affine]:
+        """Where an element lies that no node makes: a buffer and an offset."""
+        return self.buffers.of(value).name, index.linearize(at, value.type.shape)
+
+    def direct_place(self, value: Value, at: Sequence[Affine]) -> tuple[str, Affine] | None:
+        """Where a product may store an output that nothing else reads; None if it may not."""
+        return self.place(value, at)
+
+    def require_fixed(self, node: Node, value: Value) -> None:
+        """Raise LegalityError for a right operand that is to be made once, and cannot."""
 
     def _made(
         self, stage: StageDraft, node: Node, value: Value, at: tuple[Affine, ...], guard: Scalar | None

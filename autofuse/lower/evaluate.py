@@ -42,6 +42,7 @@ from autofuse.lower.tile import (
     Space,
     Stage,
     Statement,
+    Step,
     Store,
     Test,
     TileProgram,
@@ -143,7 +144,19 @@ class _PhaseRun:
         self.copies *= extent
 
     def run(self) -> None:
-        for step in self.phase.steps:
+        steps, again = self.phase.steps, self.phase.iterations
+        if again is None:
+            self._steps(steps)
+            return
+        self._steps(steps[: again.steps.start])
+        for number in range(again.symbol.extent):
+            self.points[again.symbol] = np.full(self.shape, number)
+            self._steps(steps[again.steps.start : again.steps.stop])
+        del self.points[again.symbol]
+        self._steps(steps[again.steps.stop :])
+
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
             if isinstance(step, Dot):
                 for copy in range(self.copies):
                     self._dot(step, copy)

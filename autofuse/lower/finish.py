@@ -34,9 +34,12 @@ def finish_phase(
     schedule: Schedule,
     boundaries: Sequence[int],
     enough_rows: int = 0,
+    *,
+    by_points: bool = False,
 ) -> Phase:
     """Put the parts of a draft in order. `boundaries`: levels at whose end dots run.
 
+    `by_points`: grid points are not spread over lanes.
     `enough_rows`: a row block's loop of fewer is joined with the loops of rows around it, where products can do so.
     """
     stages = [_in_order(_numbered(stage)) for stage in draft.ordered()]
@@ -49,7 +52,8 @@ def finish_phase(
     row_block = None
     if rows and local is not None and grid:
         row_block = RowBlock(grid[-1], local, local.extent)
-    vectorised = None if row_block is not None or dots else _vectorised_grid_symbol(grid, collapsed, schedule)
+    alone = by_points or row_block is not None or bool(dots)
+    vectorised = None if alone else _vectorised_grid_symbol(grid, collapsed, schedule)
     if vectorised is not None:
         grid = [*(s for s in grid if s != vectorised), vectorised]
     spreads = vectorised is None and not any(map(_carries, collapsed))

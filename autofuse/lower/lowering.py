@@ -9,7 +9,7 @@ from typing import TypeVar
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_permuted, part_of
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
-from autofuse.fusion.domain import Domain, choose_domain, is_contraction, is_opaque, loop_grid
+from autofuse.fusion.domain import Domain, body_domain, choose_domain, is_contraction, is_opaque, loop_grid
 from autofuse.fusion.memorystate import in_memory
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.fusion.regionprograms import why_opaque
@@ -30,7 +30,8 @@ from autofuse.lower.overwriting import Overwriting, overwritings, stored_where_n
 from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft
 from autofuse.lower.rewrite import statements
 from autofuse.lower.rowchoice import longest_rows_last
-from autofuse.lower.schedule import PANEL_ROWS, PRODUCTS, SPLIT, TILE_BYTES, Schedule
+from autofuse.lower.rowloops import IterationBuilder, RowLoop, row_loop
+from autofuse.lower.schedule import ITERATIONS, PANEL_ROWS, PRODUCTS, SPLIT, TILE_BYTES, Schedule
 from autofuse.lower.sharedinstances import shared_instances
 from autofuse.lower.singleloop import Target, single_loop
 from autofuse.lower.split import split_reductions
@@ -156,13 +157,28 @@ def _changing_blocks(candidate: KernelCandidate, schedule: Schedule, name: str, 
 def _whole(candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits) -> TileProgram | OpaqueProgram:
     domain = choose_domain(candidate)
     if domain is None:
-        return opaque_program(candidate, name, why_opaque(candidate), limits)
+        return _outside(candidate, schedule, name, limits, why_opaque(candidate))
     try:
         return _lowered(candidate, domain, schedule, name, limits)
     except LegalityError as refused:
         if [node for node in candidate.nodes if role_of(node).computes] != [*filter(is_loop, candidate.nodes)][:1]:
             raise
-        return opaque_program(candidate, name, str(refused), limits)  # a loop alone can be run step by step
+        return _outside(candidate, schedule, name, limits, str(refused))  # a loop alone can be run step by step
+
+
+def _outside(
+    candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits, reason: str
+) -> TileProgram | OpaqueProgram:
+    """What no stage computes. `reason`: why."""
+    if schedule[ITERATIONS] != "rows":
+        return opaque_program(candidate, name, reason, limits)
+    loop = row_loop(candidate)
+    domain = body_domain(loop.body)
+    if domain is None:
+        raise LegalityError("its body has a call, in which nothing can be computed")
+    if not domain.grid:
+        raise LegalityError("an iteration makes something of all rows")
+    return _Lowering(loop.body, domain, schedule, name, limits, kernel=candidate, loop=loop).run()
 
 
 _NO_LOOPS = Domain(Dimensions((), ()), (), (), ())
@@ -197,10 +213,14 @@ class _Lowering:
         limits: Limits,
         blocks: Sequence[Overwriting] = (),
         kernel: KernelCandidate | None = None,
+        loop: RowLoop | None = None,
     ) -> None:
-        """`blocks`: outputs of the candidate that are stored as blocks of those of `kernel`, which it is a part of."""
+        """`blocks`: outputs of the candidate that are stored as blocks of those of `kernel`, which it is a part of.
+
+        `loop`: the loop that `kernel` is, if the candidate is its body.
+        """
         self.candidate, self.domain, self.schedule, self.name, self.limits = candidate, domain, schedule, name, limits
-        self.blocks, self.kernel = blocks, kernel or candidate
+        self.blocks, self.kernel, self.loop = blocks, kernel or candidate, loop
 
     def run(self) -> TileProgram:
         if self.blocks and self.domain is _NO_LOOPS:
@@ -248,6 +268,8 @@ class _Lowering:
         """A kernel of loops with nothing in common: each is a phase of its own."""
         if self.blocks:
             raise LegalityError("blocks of several outputs have no loops in common")
+        if self.loop is not None:
+            raise LegalityError("what an iteration makes has no rows in common")
         buffers = self._buffers()
         if self._in_memory():
             raise LegalityError("state in memory is the work of one phase")
@@ -300,7 +322,10 @@ class _Lowering:
         buffers = self._buffers()
         local = Symbol("row", rows) if rows else None
         dims, grid = self.domain.dimensions, self.domain.grid
-        phase = PhaseBuilder(self.candidate, dims, grid, buffers, keep, local, self.blocks)
+        if self.loop is None:
+            phase = PhaseBuilder(self.candidate, dims, grid, buffers, keep, local, self.blocks)
+        else:
+            phase = IterationBuilder(self.loop, dims, grid, buffers, keep, local)
         phase.draft.limit = self.limits.scalars
         contraction = ContractionBuilder(phase, self.candidate, self.domain.rows, rows, widens=self.limits.widens)
         products = [node for node in self.candidate.nodes if is_contraction(node)]
@@ -309,11 +334,21 @@ class _Lowering:
         for value in sorted(self.candidate.outputs, key=lambda v: phase.levels[v]):
             if value not in contraction.direct:
                 phase.store_output(value)
+        phase.complete()
         symbols = list(phase.grid_symbols.values())
         enough = (self.schedule[PANEL_ROWS] or _BLOCK_ROWS) if self.limits.joins_rows else 0
         boundaries = phase.row_boundaries
-        done = finish_phase(phase.draft, symbols, contraction.rows, local, self.schedule, boundaries, enough)
-        return buffers, done, contraction.packs, phase.draft
+        done = finish_phase(
+            phase.draft,
+            symbols,
+            contraction.rows,
+            local,
+            self.schedule,
+            boundaries,
+            enough,
+            by_points=self.loop is not None,
+        )
+        return buffers, phase.around(done), contraction.packs, phase.draft
 
     def _guessed_rows(self) -> int:
         """Rows of a row block if all row factors turn out to be one loop, as they mostly do; 0 without a row block."""
@@ -368,7 +403,7 @@ class _Lowering:
 
     def _columns(self, phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
         """How a phase's columns can be cut; None if they should not be."""
-        if not self.limits.tile_columns or self.schedule[PRODUCTS] == "library":
+        if not self.limits.tile_columns or self.schedule[PRODUCTS] == "library" or self.loop is not None:
             return None
         return find_columns(phase, buffers)
 

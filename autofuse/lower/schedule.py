@@ -153,6 +153,13 @@ EARLY_END: Decision[bool] = Decision(
     "whether a loop ends before its last iteration once nothing changes any more in all elements of a worker; False: to"
     " ask for that in each iteration is spared",
 )
+ITERATIONS: Decision[str] = Decision(
+    "iterations",
+    "driver",
+    Options(("driver", "rows")),
+    "who runs a loop with products, or with more state than registers hold: the driver, each kernel of an iteration for"
+    " all rows, or (rows) one kernel, in which a block of rows does all iterations with its state on chip",
+)
 TILE_BYTES: Decision[int] = Decision(
     "tile_bytes",
     0,

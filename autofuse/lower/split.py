@@ -54,7 +54,12 @@ def split_reductions(program: TileProgram, parts: int, splitting: Splitting = BY
     if parts == 1 or len(program.launches) != 1 or len(program.launches[0]) != 1:
         return program
     phase = program.launches[0][0]
-    if phase.row_block is not None or len(phase.steps) != 1 or not isinstance(phase.steps[0], RowGroup):
+    if (
+        phase.row_block is not None
+        or phase.iterations is not None
+        or len(phase.steps) != 1
+        or not isinstance(phase.steps[0], RowGroup)
+    ):
         return program
     stage = phase.steps[0].stages[0]
     splitter = _Splitter(program, phase, parts, splitting)

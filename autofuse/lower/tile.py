@@ -9,7 +9,7 @@
                     | Repeat | Next | Store
 
 Steps of a phase that walk one axis may be taken a tile at a time (`Sweep`): that changes how they are done, not what
-they mean.
+they mean. Steps may also be done again and again at each grid point or row block (`Iterations`).
 
 Scalars are numbered; numbers are unique in a phase. A statement's result lives for one iteration of its stage, except
 those of Reduce, ArgReduce and Carry, which are complete when their stage ends and can be read by every later stage of
@@ -414,6 +414,26 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Iterations:
+    """Steps that a grid point, or a row block, does one iteration after the other, before the next one begins.
+
+    What an iteration hands on lies in scratch. Where `symbol` counts backwards, index expressions say so.
+    """
+
+    symbol: Symbol
+    """The number of the iteration."""
+    first: int
+    """Which of the phase's steps is the first of them."""
+    count: int
+    """How many steps there are."""
+
+    @property
+    def steps(self) -> range:
+        """Which of the phase's steps they are."""
+        return range(self.first, self.first + self.count)
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One parallel loop nest."""
 
@@ -429,6 +449,13 @@ class Phase:
     tile: Symbol | None = None
     """A grid symbol that counts tiles of rows, in which stages compute rows of their own and some around them: only the
     first and the last tiles reach over the edges of arrays."""
+    iterations: Iterations | None = None
+    """Steps that are done again and again; no grid symbol is vectorised then, and no sweep among them."""
+
+    def times(self, step: int) -> int:
+        """How often a grid point, or row block, does the step of a number."""
+        again = self.iterations
+        return again.symbol.extent if again is not None and step in again.steps else 1
 
     def steps_apart(self) -> Iterator[Step]:
         """The steps that are not taken tile by tile."""

@@ -99,6 +99,9 @@ def _phase_head(phase: Phase) -> str:
     rows = f" row_block({block.symbol.name} by {block.size})" if block is not None else ""
     sweep = phase.sweep
     swept = f" sweep(steps {sweep.steps[0]} to {sweep.steps[-1]} by {sweep.tile})" if sweep is not None else ""
+    again = phase.iterations
+    if again is not None:
+        rows += f" {_symbols((again.symbol,))} for steps {again.steps[0]} to {again.steps[-1]}"
     return f"phase grid({_symbols(phase.grid)}) vectorised={vectorised}{rows}{swept}"
 
 

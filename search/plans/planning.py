@@ -18,7 +18,7 @@ from autofuse.ir.tree import Tree
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.lowering import Limits
 from autofuse.lower.overwriting import overwritings
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.schedule import ITERATIONS, Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.passes.pipeline import Numerics
 from autofuse.plan.document import GraphVariant, Launch, PlanDocument, PlannedKernel, RegionPlan
@@ -140,8 +140,13 @@ def planned_kernels(
 
 
 def _kind(kernel: KernelCandidate, program: TileProgram | OpaqueProgram, tuned: Tuned) -> str:
-    """`driver` or `interpreter` for loops and branches that are no generated code: what runs them."""
+    """`driver` or `interpreter` for loops and branches that are no generated code: what runs them.
+
+    `rows` for those that are, for blocks of rows.
+    """
     if isinstance(program, OpaqueProgram) and control_node(kernel) is not None:
+        if tuned.schedule[ITERATIONS] == "rows":
+            return "rows"
         return "driver" if tuned.regions else "interpreter"
     return kind_of(kernel)
 

@@ -72,7 +72,8 @@ def decided(context: Context, partition: Partition) -> list[Tuned]:
             tuned = replace(tuned, schedule=pinned)
         if prices.regions is not None and prices.is_driven(chosen.candidate):
             kernel = partition.atoms.candidate(chosen.candidate.atoms, chosen.outputs)
-            tuned = replace(tuned, regions=prices.regions.plans(kernel))
+            schedule = prices.regions.schedule(kernel) if pinned is None else pinned
+            tuned = replace(tuned, regions=prices.regions.plans(kernel), schedule=schedule)
         if chosen.outputs != chosen.candidate.outputs:
             tuned = _writing_less(context, partition.atoms, chosen, replace(tuned, measured_us=None))
         known.append(tuned)

@@ -1,7 +1,7 @@
 """Plans of what is inside loops and branches that are no kernel: each program there is a problem of its own.
 
 It is solved as the whole program is, by the same policy at the same prices. A loop costs its iterations times what one
-costs, and what the target's driver takes for each.
+costs, and what the target's driver takes for each; or less, where one kernel does all iterations of a block of rows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from autofuse.ir.optable import role_of
 from autofuse.ir.tree import Branch, Leaf
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.looptree import GUESSED_TRIPS
+from autofuse.lower.lowering import lower, plain_scalars
+from autofuse.lower.schedule import ITERATIONS, Schedule
 from autofuse.plan.document import PlanDocument, RegionPlan
 from autofuse.search.plans.planning import Program
 from autofuse.search.policies.context import Context
@@ -26,11 +28,15 @@ from autofuse.search.policies.deadline import BUDGETED, DECIDED, Deadline, choos
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.workclock import WorkClock
+from autofuse.search.prices.pricing import class_prices
 from autofuse.search.prices.residual import ClassPrice
+from autofuse.search.space.candidates import Candidate
 
 _SHARE = 0.5
 """Of the time for the whole program: for all programs inside it."""
 _NOTHING = ClassPrice(0.0, "overhead", 0.0, 0.0)
+BY_ROWS = Schedule.of({ITERATIONS: "rows"})
+"""Of a loop that is one kernel of blocks of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +63,22 @@ class RegionPlans:
         self._before: dict[KernelCandidate, _Planned] = {}
         self._regions: dict[tuple[Node, int], _Planned] = {}
         """By the number of the region: they are the same, whatever the kernel reads and writes beside its loop."""
+        self._rows: dict[KernelCandidate, ClassPrice | str] = {}
+        """See `_by_rows`."""
 
     def plans(self, kernel: KernelCandidate) -> tuple[RegionPlan, ...]:
-        return tuple(planned.plan for planned in self._of(kernel))
+        return () if self._is_by_rows(kernel) else tuple(planned.plan for planned in self._of(kernel))
+
+    def schedule(self, kernel: KernelCandidate) -> Schedule:
+        return BY_ROWS if self._is_by_rows(kernel) else Schedule()
 
     def price(self, kernel: KernelCandidate) -> ClassPrice:
-        prices = [planned.price for planned in self._of(kernel)]
-        return _total(_node(kernel), prices, self._context.limits.iteration_us or 0.0)
+        driven, rows = self._driven(kernel), self._by_rows(kernel)
+        return rows if isinstance(rows, ClassPrice) and self._is_by_rows(kernel) else driven
 
     def parts(self, kernel: KernelCandidate) -> Sequence[tuple[float, float]]:
+        if self._is_by_rows(kernel):
+            return [(1.0, self.price(kernel).predicted_us)]
         node = _node(kernel)
         before, *regions = self._of(kernel)
         weighted = [(1.0, before), *((_times(node), region) for region in regions)]
@@ -77,12 +90,56 @@ class RegionPlans:
         return [*inside, (1.0, self.price(kernel).predicted_us - sum(times * us for times, us in inside))]
 
     def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
-        node = _node(kernel)
-        return tuple(f"in {node.op} %{node.name}: {note}" for planned in self._of(kernel) for note in planned.notes)
+        node, rows = _node(kernel), self._by_rows(kernel)
+        driven_us = self._driven(kernel).predicted_us
+        found: list[str] = []
+        if self._is_by_rows(kernel):
+            found.append(f"blocks of rows do all iterations in one kernel: a driver would take {driven_us:.4g} us")
+        elif isinstance(rows, ClassPrice):
+            found.append(f"a driver runs it: one kernel of blocks of rows would take {rows.predicted_us:.4g} us")
+        elif rows:
+            found.append(f"a driver runs it, and no kernel of blocks of rows: {rows}")
+        if not self._is_by_rows(kernel):
+            found += [note for planned in self._of(kernel) for note in planned.notes]
+        return tuple(f"in {node.op} %{node.name}: {note}" for note in found)
+
+    def _driven(self, kernel: KernelCandidate) -> ClassPrice:
+        """What it costs where a driver runs it."""
+        prices = [planned.price for planned in self._of(kernel)]
+        return _total(_node(kernel), prices, self._context.limits.iteration_us or 0.0)
+
+    def _is_by_rows(self, kernel: KernelCandidate) -> bool:
+        """Whether one kernel does all iterations of a block of rows: where a rule says so, or that costs less."""
+        rows, wanted = self._by_rows(kernel), self._context.control.schedule_of(kernel.nodes)
+        if wanted is not None:
+            if wanted.get(ITERATIONS.name) == "rows" and not isinstance(rows, ClassPrice):
+                raise LegalityError(f"rules: Pin: {_node(kernel).op} %{_node(kernel).name}: {rows}")
+            return wanted.get(ITERATIONS.name) == "rows"
+        return isinstance(rows, ClassPrice) and rows.predicted_us < self._driven(kernel).predicted_us
+
+    def _by_rows(self, kernel: KernelCandidate) -> ClassPrice | str:
+        """What that costs; or why it cannot be, empty where the target has no such kernels."""
+        if kernel not in self._rows:
+            self._rows[kernel] = self._priced_by_rows(kernel)
+        return self._rows[kernel]
+
+    def _priced_by_rows(self, kernel: KernelCandidate) -> ClassPrice | str:
+        limits = self._context.limits
+        if ITERATIONS.name not in limits.decisions.by_name or role_of(_node(kernel)) is not Role.COUNTED_LOOP:
+            return ""
+        try:
+            scalars = max(limits.scalars, plain_scalars(kernel))
+            program = lower(kernel, BY_ROWS, "rows", replace(limits, scalars=scalars))
+        except LegalityError as refused:
+            return str(refused)
+        candidate = Candidate(frozenset(), kernel, "rows", program)
+        return class_prices(self._context.model, [candidate])["rows"]
 
     def shares(self, kernel: KernelCandidate) -> list[float]:
-        """What each region of a loop or branch costs in all iterations, in microseconds."""
+        """What each region of a loop or branch costs in all iterations, in microseconds; nothing where none is run."""
         node = _node(kernel)
+        if self._is_by_rows(kernel):
+            return [0.0] * len(node.regions)
         _, *regions = self._of(kernel)
         times = _times(node)
         return [times * region.price.predicted_us for region in regions]

@@ -14,6 +14,7 @@ from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.regionprograms import control_node
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import replace
+from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, RowGroup, Space, Step, Store, TileProgram
 from autofuse.plan.document import RegionPlan
 from autofuse.search.prices.priced import Priced
@@ -37,6 +38,10 @@ class Regions(Protocol):
 
     def plans(self, kernel: KernelCandidate) -> tuple[RegionPlan, ...]:
         """See `PlannedKernel.regions`."""
+        ...
+
+    def schedule(self, kernel: KernelCandidate) -> Schedule:
+        """What was decided for it: that the driver runs it, or that it is a kernel after all."""
         ...
 
     def price(self, kernel: KernelCandidate) -> ClassPrice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.lower.decisions import KEEPS, OVERLAPS, WALKS, Decisions, KernelShape, Rule
+from autofuse.lower.decisions import BY_ROWS, KEEPS, OVERLAPS, WALKS, Decisions, KernelShape, Rule
 from autofuse.lower.schedule import SIDES, Decision, Options, Range, Schedule, Value
 
 VECTOR_BITS: Decision[int] = Decision(
@@ -50,6 +50,7 @@ def cpu_decisions(vector_bits: int = WIDE_BITS) -> Decisions:
             Rule(VECTOR_BITS, lambda shape: _widths(vector_bits) if shape.staged else ()),
             Rule(STREAM_STORES, _streams, contextual=True, in_code=True),
             OVERLAPS,
+            BY_ROWS,
             *KEEPS,
         )
     )

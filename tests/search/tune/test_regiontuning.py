@@ -34,7 +34,7 @@ def step(v: Any, row: Any) -> Any:
 def looped(u: Any, w: Any) -> Any:
     """Two loops: the second one starts with what the first one gives, and reads rows from the end."""
     first = af.scan(step, u, w)
-    return af.scan(lambda v, row: (v @ row, None), first[0], w, reverse=True)[0], first[1]
+    return af.scan(lambda v, row: (np.roll(v, 1, 0) @ row, None), first[0], w, reverse=True)[0], first[1]
 
 
 class Tuned:

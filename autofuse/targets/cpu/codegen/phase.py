@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Dot, Phase, Space, Stage, Statement, TileProgram
+from autofuse.lower.tile import Dot, Phase, Space, Stage, Statement, Step, TileProgram
 from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.blockline import Room
 from autofuse.targets.cpu.codegen.body import Body
@@ -74,13 +74,29 @@ class _Points:
         row_blocks = Symbol("panel", -(-phase.row_block.symbol.extent // phase.row_block.size))
         write_points(self.fn, [*outer, row_blocks], lambda at: self._row_block(at, row_blocks))
 
+    def _each(self, at: At, write: Callable[[Step, At], None]) -> None:
+        """The steps in order, those of iterations as often as these are."""
+        steps, again = self.phase.steps, self.phase.iterations
+        inside = range(0) if again is None else again.steps
+        for step in steps[: inside.start]:
+            write(step, at)
+        if again is not None:
+            trips = str(again.symbol.extent)
+            with counted_loop(self.fn, "0", trips, 1, nonempty=True, as_written=True, hint="t") as number:
+                for step in steps[inside.start : inside.stop]:
+                    write(step, {**at, again.symbol: Index(number)})
+        for step in steps[inside.stop :]:
+            write(step, at)
+
     def _point(self, at: At) -> None:
-        for step in self.phase.steps:
+        def write(step: Step, at: At) -> None:
             group = Group(Lanes(), dict(at), {}, {})
             if isinstance(step, Dot):
                 self._dot(step, group, (str(step.rows), [step.rows]))
             else:
                 self._rows(step.stages, group)
+
+        self._each(at, write)
 
     def _rows(self, stages: Sequence[Stage], group: Group) -> None:
         """The stages at one grid point."""
@@ -109,15 +125,18 @@ class _Points:
         outer = {symbol: index for symbol, index in at.items() if symbol != row_blocks}
         extent, size = row_block.symbol.extent, min(row_block.size, row_block.symbol.extent)
         counts = [size, extent % size] if size and extent % size else [size]
-        for step in self.phase.steps:
+
+        def write(step: Step, at: At) -> None:
             if isinstance(step, Dot):
-                group = Group(Lanes(), {**outer, row_block.symbol: first, row_block.local: Index("", 0)}, {}, {})
+                group = Group(Lanes(), {**at, row_block.symbol: first, row_block.local: Index("", 0)}, {}, {})
                 self._dot(step, group, (rows, counts))
-                continue
+                return
             with counted_loop(self.fn, "0", rows, 1, nonempty=True, hint="row") as local:
                 row = Index(self.fn.emit(f"add nuw nsw i64 {first.base}, {local}") if first.base else local)
-                group = Group(Lanes(), {**outer, row_block.symbol: row, row_block.local: Index(local)}, {}, {})
+                group = Group(Lanes(), {**at, row_block.symbol: row, row_block.local: Index(local)}, {}, {})
                 self._rows(step.stages, group)
+
+        self._each(outer, write)
 
     def _dot(self, dot: Dot, group: Group, rows: tuple[str, Sequence[int]]) -> None:
         write_dot(self.fn, self.nest.body.places, dot, group, rows, self.nest.widths, self.work)

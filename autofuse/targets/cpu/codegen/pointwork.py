@@ -55,11 +55,12 @@ def stages_ns(stages: Iterable[Stage], lanes: int) -> float:
 def point_ns(phase: Phase, lanes: int) -> float:
     """Nanoseconds of one grid point; with a row block, of one row of it."""
     total = 0.0
-    for step in phase.steps:
+    for number, step in enumerate(phase.steps):
+        times = phase.times(number)
         match step:
             case RowGroup(stages):
-                total += stages_ns(stages, lanes)
+                total += times * stages_ns(stages, lanes)
             case Dot():
                 rows = 1 if phase.row_block is not None else step.rows
-                total += 2 * rows * step.columns * step.depth * _NS_PER_FLOP
+                total += times * 2 * rows * step.columns * step.depth * _NS_PER_FLOP
     return total

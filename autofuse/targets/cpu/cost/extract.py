@@ -25,7 +25,7 @@ from autofuse.targets.cpu.codegen.cachestores import streams_stores
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
-from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest
+from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest, timed_nest
 from autofuse.targets.cpu.cost.opaquework import opaque_features
 from autofuse.targets.cpu.cost.scalarwork import Scalar
 from autofuse.targets.cpu.cost.spills import Registers
@@ -139,19 +139,33 @@ class _Reader:
         stages: list[StageFeatures] = []
         dots: list[DotFeatures] = []
         parts: list[Reuse] = []
-        for step in phase.steps:
+        again = phase.iterations
+        inside = range(0) if again is None else again.steps
+        timed = grid if again is None else timed_nest(grid, again.symbol)
+        timed_rows = rows if again is None else row_nest(timed, phase)
+        repeated: list[Access] = []
+        first = 0
+        for number, step in enumerate(phase.steps):
+            around, each = (timed, timed_rows) if number in inside else (grid, rows)
             if isinstance(step, Dot):
-                own = dot_accesses(step, phase, grid, self.buffers)
-                dots.append(self._dot(step, phase, grid))
-                inner = [levels_between(own, grid, grid.depth, grid.depth, scratch_stays=False)]
+                own = dot_accesses(step, phase, around, self.buffers)
+                dots.append(self._dot(step, phase, grid, phase.times(number)))
+                inner = [levels_between(own, around, around.depth, around.depth, scratch_stays=False)]
             else:
-                own, walked, inner = self._group(step, phase, rows, scalars, layout, registers)
+                own, walked, inner = self._group(step, phase, each, scalars, layout, registers)
                 stages += walked
             if phase.row_block is not None and isinstance(step, RowGroup):
-                levels = levels_between(own, rows, grid.depth, rows.depth, scratch_stays=False)
+                levels = levels_between(own, each, around.depth, each.depth, scratch_stays=False)
                 inner = [Reuse(levels.levels, tuple(inner))]
             accesses += own
+            if number == inside.start:
+                first = len(parts)
+            if number in inside:
+                repeated += own
             parts += inner
+            if number in inside and number + 1 == inside.stop:
+                levels = levels_between(repeated, timed, grid.depth, timed.depth, scratch_stays=True)
+                parts[first:] = [Reuse(levels.levels, tuple(parts[first:]))]
         scratch = {a.buffer.name: a.buffer.type.nbytes * a.copies for a in accesses if a.buffer.space is Space.SCRATCH}
         last = None
         if len(parts) == 1 and not parts[0].parts and len(parts[0].levels) == 1 and not scratch and rows is grid:
@@ -170,11 +184,12 @@ class _Reader:
             scratch_bytes=sum(scratch.values()),
         )
 
-    def _dot(self, dot: Dot, phase: Phase, grid: LoopNest) -> DotFeatures:
-        calls = grid.rounds_to[-1]
+    def _dot(self, dot: Dot, phase: Phase, grid: LoopNest, times: int) -> DotFeatures:
+        """`times`: how often a grid point, or row block, does it."""
+        calls = grid.rounds_to[-1] * times
         every = dot.rows * calls
         if phase.row_block is not None:
-            every = phase.row_block.symbol.extent * grid.rounds_to[-2]
+            every = phase.row_block.symbol.extent * grid.rounds_to[-2] * times
         types = {name: buffer.type.dtype for name, buffer in self.buffers.items()}
         cycles = dot_cycles(dot, types, self.widths)
         shape = dot.rows, dot.columns, dot.depth

@@ -75,12 +75,24 @@ def stage_nest(rows: LoopNest, stage: Stage, widths: Widths) -> LoopNest:
     return rows.inner(stage, lanes, unroll, _vectors(parts, lanes), _vectors(parts, lanes * unroll))
 
 
+def timed_nest(grid: LoopNest, symbol: Symbol) -> LoopNest:
+    """Inside the grid loops of a phase, the iterations of steps that are done again and again."""
+    spans = {other: (*inside, inside[-1]) for other, inside in grid.spans.items()}
+    spans[symbol] = (symbol.extent,) * (grid.depth + 1) + (1,)
+    rounds, vectors = (*grid.rounds, symbol.extent), (*grid.vectors, symbol.extent)
+    extents, positions = (*grid.extents, symbol.extent), {**grid.positions, symbol: grid.depth}
+    return LoopNest(rounds, vectors, extents, spans, positions, None, 1, 1)
+
+
 def row_nest(grid: LoopNest, phase: Phase) -> LoopNest:
-    """Inside the grid loops of a phase, the loop over the rows of a row block (the same nest without a row block)."""
+    """Inside the grid loops of a phase, the loop over the rows of a row block (the same nest without a row block).
+
+    `grid`: with the iterations inside, for steps that are done again and again.
+    """
     if phase.row_block is None:
         return grid
     row_block = phase.row_block
-    row_blocks = grid.rounds[-1]
+    row_blocks = grid.rounds[grid.positions[row_block.symbol]]
     exact = row_block.symbol.extent / max(row_blocks, 1)
     rows = math.ceil(exact)
     spans = {symbol: (*inside, inside[-1]) for symbol, inside in grid.spans.items()}

@@ -1,0 +1,304 @@
+"""A loop over time as one kernel: each grid point, or block of rows, does all iterations with its state on chip.
+
+    h = scan of { h = tanh(x[t] @ w + h @ u) }, of many rows that do not depend on one another:
+
+    row block of rows
+      before      state = h as the loop starts
+      t < length  s = x[t] @ w;  s += state @ u;  state = tanh(s);  what is stacked is stored at [t]
+      behind      h = state
+
+The weights are read again by every block in every iteration, which caches are for. What the next iteration gets is
+written beside what this one still reads, in two places by turns. An iteration reads each part of the state at its own
+place of the grid; else rows depend on one another, and the loop is none of this kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from autofuse.errors import LegalityError
+from autofuse.fusion.candidate import KernelCandidate
+from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
+from autofuse.fusion.nodeaxes import is_loop
+from autofuse.fusion.regionprograms import behind_node, control_node, reshaped_results
+from autofuse.ir import index
+from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.index import Affine, Symbol
+from autofuse.ir.oprecord import Role
+from autofuse.ir.optable import role_of
+from autofuse.ir.types import TensorType
+from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.demand import PhaseBuilder
+from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
+from autofuse.lower.tile import Iterations, Phase, Scalar, Space, Store
+
+_SLOTS = 2
+"""Places of the state: what an iteration reads, and what it makes for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLoop:
+    """A kernel that is such a loop, taken apart."""
+
+    whole: KernelCandidate
+    loop: Node
+    body: KernelCandidate
+    """What an iteration does, and the views before the loop. It reads the kernel's inputs, and what `body` is given."""
+
+    @property
+    def region(self) -> Graph:
+        """The loop's body."""
+        return self.loop.regions[0]
+
+    @property
+    def parts(self) -> int:
+        """Of the state."""
+        return self.loop.attrs["carries"]
+
+
+def row_loop(kernel: KernelCandidate) -> RowLoop:
+    """Take a kernel apart. Raises LegalityError, with the reason, where it is no loop of such a kind."""
+    loop = control_node(kernel)
+    if loop is None or role_of(loop) is not Role.COUNTED_LOOP:
+        raise LegalityError("only loops whose number of iterations is known run in blocks of rows")
+    (region,) = loop.regions
+    inside = next((node for node in region.nodes if node.regions), None)
+    if inside is not None:
+        what = "loop" if is_loop(inside) else "branch"
+        raise LegalityError(f"there is a {what} in its body, {inside.op} %{inside.name}")
+    if any(0 in value.type.shape for node in region.nodes for value in node.outputs):
+        raise LegalityError("its body has values without elements")
+    behind = behind_node(kernel.nodes, loop)
+    before = [node for node in kernel.nodes if node is not loop and node not in behind]
+    made = {value for node in region.nodes for value in node.outputs}
+    outputs = tuple(dict.fromkeys(value for value in region.outputs if value in made))
+    graph = Graph(region.name, (*kernel.inputs, *region.inputs), (*before, *region.nodes), outputs)
+    return RowLoop(kernel, loop, KernelCandidate(graph, graph.nodes, outputs))
+
+
+class _Part(NamedTuple):
+    """A part of the state, on chip."""
+
+    buffer: str
+    home: tuple[Affine, ...]
+    """The index at which a grid point has its elements."""
+    is_own: tuple[bool, ...]
+    """Of each axis, whether the grid walks it."""
+    sizes: tuple[int, ...]
+    """Of the other axes."""
+    name: str
+    """Of the value, for people."""
+
+    def position(self, at: Sequence[Affine]) -> Affine:
+        """Where an element lies among those of its grid point. Raises LegalityError for another point's."""
+        position, sizes = Affine(), iter(self.sizes)
+        for wanted, usual, is_own in zip(at, self.home, self.is_own, strict=True):
+            if not is_own:
+                position = position * next(sizes) + wanted
+            elif wanted != usual:
+                raise LegalityError(f"%{self.name} is read at another row than its own: rows depend on one another")
+        return position
+
+
+class _Stored(NamedTuple):
+    """A part of what an iteration makes."""
+
+    value: Value
+    at: tuple[Affine, ...]
+    """Which element of it."""
+    where: tuple[Affine, ...]
+    """Which element of the whole that is."""
+
+
+class IterationBuilder(PhaseBuilder):
+    """Builds the phase of a row loop: the body's stages and products, with what sets the state before, and reads it."""
+
+    first_level = 1
+
+    def __init__(
+        self,
+        source: RowLoop,
+        dims: Dimensions,
+        grid: Sequence[AxisFactor],
+        buffers: BufferTable,
+        keep: Mapping[Instance, tuple[int, tuple[Symbol, ...]]],
+        local: Symbol | None,
+    ) -> None:
+        """See `PhaseBuilder`."""
+        super().__init__(source.body, dims, grid, buffers, keep, local)
+        self._source, loop, region = source, source.loop, source.region
+        self.levels = {value: level + self.first_level for value, level in self.levels.items()}
+        self._last_level = max(self.levels.values(), default=self.first_level)
+        boundaries = (boundary + self.first_level for boundary in self.row_boundaries)
+        self.row_boundaries = [0, *boundaries, self._last_level]
+        self.time = Symbol("t", loop.attrs["length"])
+        now = index.of(self.time)
+        self._row = now * -1 + (self.time.extent - 1) if loop.attrs["reverse"] else now
+        self._arrays = dict(zip(region.inputs[source.parts :], loop.inputs[source.parts :], strict=True))
+        """By row that comes in, the array that it is of."""
+        self._changing = self._depending(source.body.nodes)
+        self._uses: dict[Value, Use] = {}
+        for node in source.body.nodes:
+            for number, value in enumerate(node.inputs):
+                if dims.has_axes(use := dims.use(node, number)):
+                    self._uses.setdefault(value, use)
+        self._parts = {
+            given: self._part(given, made)
+            for given, made in zip(region.inputs, region.outputs[: source.parts], strict=False)
+        }
+        self._results = _results(source.whole, loop)
+
+    def _depending(self, nodes: Sequence[Node]) -> set[Value]:
+        """What differs from iteration to iteration."""
+        found = set(self._source.region.inputs)
+        for node in nodes:
+            if not found.isdisjoint(node.inputs):
+                found.update(node.outputs)
+        return found
+
+    def _part(self, given: Value, made: Value) -> _Part:
+        home = self._index_at_home(made)
+        is_own = tuple(bool(index.symbols_of(position) & self.grid_set) for position in home)
+        for position, own in zip(home, is_own, strict=True):
+            if own and not index.symbols_of(position) <= self.grid_set:
+                raise LegalityError(f"%{given.name} has an axis that is rows and columns: its rows are not kept apart")
+        sizes = tuple(n for n, own in zip(given.type.shape, is_own, strict=True) if not own)
+        rows = () if self.local is None else (self.local.extent,)
+        type_ = TensorType((_SLOTS, *rows, math.prod(sizes)), given.type.dtype)
+        buffer = self.buffers.add(f"{given.name}.state", type_, Space.SCRATCH).name
+        return _Part(buffer, home, is_own, sizes, given.name)
+
+    def _index_at_home(self, value: Value) -> tuple[Affine, ...]:
+        """The index of what an iteration makes, or hands on as it got it."""
+        use = value if self.dims.has_axes(value) else self._uses.get(value)
+        if use is None:
+            raise LegalityError(f"%{value.name} is handed on by the loop, and nothing in it says which rows it has")
+        return tuple(self.axis_index(axis) for axis in self.dims.axes(use))
+
+    # ---- what an iteration reads ---------------------------------------------------------------------------------
+
+    def source(self, value: Value, at: tuple[Affine, ...]) -> Instance:
+        """Of a row that comes in, the element of the array that it is of."""
+        array = self._arrays.get(value)
+        return (value, at) if array is None else (array, (self._row, *at))
+
+    def place(self, value: Value, at: Sequence[Affine]) -> tuple[str, Affine]:
+        """Where an element lies that no node makes: in a buffer, or in the state."""
+        part = self._parts.get(value)
+        return super().place(value, at) if part is None else (part.buffer, self._offset(part, at, index.of(self.time)))
+
+    def _offset(self, part: _Part, at: Sequence[Affine], slot: Affine) -> Affine:
+        size = math.prod(part.sizes)
+        rows = 1 if self.local is None else self.local.extent
+        return slot % _SLOTS * (rows * size) + self.row_offset(size) + part.position(at)
+
+    def _compute(self, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
+        array, where = self.source(value, at)
+        if array is not value:
+            return (yield Wanted(stage, array, where, guard))
+        if value in self._parts:
+            buffer, offset = self.place(value, at)
+            return self.load_at(stage, buffer, value.type.dtype, offset, guard)
+        return (yield from super()._compute(stage, value, at, guard))
+
+    def require_fixed(self, node: Node, value: Value) -> None:
+        """Raise LegalityError for an operand that is to be made once, and differs from iteration to iteration."""
+        if value in self._changing:
+            raise LegalityError(f"the right operand of {node.op} %{node.name} is made anew in each iteration")
+
+    # ---- what an iteration makes ---------------------------------------------------------------------------------
+
+    def direct_place(self, value: Value, at: Sequence[Affine]) -> tuple[str, Affine] | None:
+        """Where a product may store a result that nothing else reads: in a row of one result of the loop."""
+        targets = [*self._targets(value, at)]
+        return targets[0] if len(targets) == 1 and value not in self._handed_on() else None
+
+    def _handed_on(self) -> tuple[Value, ...]:
+        return self._source.region.outputs[: self._source.parts]
+
+    def store_output(self, value: Value) -> None:
+        """Store what an iteration makes: for the next one, and as a row of the loop's results."""
+        for part, at, where in self._joined(value, self._index_at_home(value)):
+            symbols = tuple(s for s in self._streams_in_order(at) if s not in self.grid_set)
+            stage = self.draft.stage(self.levels.get(part, self.first_level), symbols)
+            scalar = self.value(stage, part, at, None)
+            stage.roots.append((part, at))
+            for buffer, offset in self._targets(value, where):
+                stage.body.append(Store(buffer, offset, scalar))
+
+    def _joined(self, value: Value, at: tuple[Affine, ...]) -> Iterator[_Stored]:
+        """What is stored of a value: the parts that it is joined of each by itself, without choosing among them."""
+        node = self.producers.get(value)
+        if (
+            node is None
+            or role_of(node) is not Role.JOIN
+            or index.symbols_of(at[node.attrs["dimension"]]) & self.grid_set
+        ):
+            yield _Stored(value, at, at)
+            return
+        axis, begin = node.attrs["dimension"], 0
+        for operand in node.inputs:
+            extent = operand.type.shape[axis]
+            own = index.of(self.fresh_stream(extent)) if extent > 1 else Affine()
+            inside = (*at[:axis], own, *at[axis + 1 :])
+            for part in self._joined(operand, inside):
+                place = part.where[axis] + begin
+                yield part._replace(where=(*part.where[:axis], place, *part.where[axis + 1 :]))
+            begin += extent
+
+    @staticmethod
+    def _streams_in_order(at: Sequence[Affine]) -> Iterator[Symbol]:
+        for position in at:
+            for variable, _ in sorted(position.terms, key=lambda term: -term[1]):
+                if isinstance(variable, Symbol):
+                    yield variable
+
+    def _targets(self, value: Value, at: Sequence[Affine]) -> Iterator[tuple[str, Affine]]:
+        """Where a value goes at the end of an iteration."""
+        region, parts = self._source.region, self._source.parts
+        for number, made in enumerate(region.outputs):
+            if made is not value:
+                continue
+            if number < parts:
+                part = self._parts[region.inputs[number]]
+                yield part.buffer, self._offset(part, at, index.of(self.time) + 1)
+            elif (result := self._results.get(number)) is not None:
+                shape = self._source.loop.outputs[number].type.shape
+                yield self.buffers.of(result).name, index.linearize((self._row, *at), shape)
+
+    # ---- before and behind ---------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """Add what no node makes: the state before the first iteration, what is handed on as it is, the results."""
+        region, loop = self._source.region, self._source.loop
+        made = set(self._source.body.outputs)
+        for value in dict.fromkeys(value for value in region.outputs if value not in made):
+            self.store_output(value)
+        for number, (given, part) in enumerate(self._parts.items()):
+            symbols = tuple(s for s in self._streams_in_order(part.home) if s not in self.grid_set)
+            stage = self.draft.stage(0, symbols)
+            scalar = self.value(stage, loop.inputs[number], part.home, None)
+            stage.roots.append((loop.inputs[number], part.home))
+            stage.body.append(Store(part.buffer, self._offset(part, part.home, Affine()), scalar))
+            result = self._results.get(number)
+            if result is None:
+                continue
+            stage = self.draft.stage(self._last_level + 1, symbols)
+            last = self._offset(part, part.home, Affine(self.time.extent))
+            scalar = self.load_at(stage, part.buffer, given.type.dtype, last, None)
+            offset = index.linearize(part.home, given.type.shape)
+            stage.body.append(Store(self.buffers.of(result).name, offset, scalar))
+
+    def around(self, phase: Phase) -> Phase:
+        """The phase with its iterations marked."""
+        before = bool(self._parts)
+        behind = any(number in self._results for number in range(self._source.parts))
+        return replace(phase, iterations=Iterations(self.time, before, len(phase.steps) - before - behind))
+
+
+def _results(kernel: KernelCandidate, loop: Node) -> Mapping[int, Value]:
+    """By number of a loop's result, the value that the kernel writes for it, in its shape or another one."""
+    shapes = reshaped_results(kernel.nodes, loop)
+    return {loop.outputs.index(shapes.get(value, value)): value for value in kernel.outputs}
