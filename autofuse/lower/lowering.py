@@ -44,6 +44,8 @@ _BLOCK_ROWS = 256
 """Most rows of a row block whose products' results stay in scratch whole."""
 _TILED_BLOCK_ROWS = 512
 """Most rows where columns are cut into tiles: the right operand is packed once per row block."""
+_VECTOR_BLOCK_ROWS = 64
+"""Most rows where a matrix is multiplied by a vector: nothing is packed, and a launch is cut where row blocks are."""
 _LEAST_BLOCK_ROWS = 32
 """Row blocks of fewer rows would read the right operands of their products too often."""
 _MANY_PARTS = 16
@@ -397,9 +399,16 @@ class _Lowering:
         """At most the schedule's rows, equal row blocks, enough of them for all workers unless columns are cut too."""
         extent = max(extent, 1)
         wanted = 1 if tiled else -(-self.limits.workers // max(outer, 1))
-        usual = _TILED_BLOCK_ROWS if tiled else _BLOCK_ROWS
+        narrow = _VECTOR_BLOCK_ROWS if self._multiplies_vectors() else _TILED_BLOCK_ROWS
+        usual = narrow if tiled else _BLOCK_ROWS
         row_blocks = max(-(-extent // min(self.schedule[PANEL_ROWS] or usual, most)), wanted)
         return max(-(-extent // min(row_blocks, extent)), min(self.limits.least_rows, extent))
+
+    def _multiplies_vectors(self) -> bool:
+        """Whether each product reads a matrix once."""
+        products = list(filter(is_contraction, self.candidate.nodes))
+        sizes = [[value.type.size for value in (node.output, *node.inputs[:2])] for node in products]
+        return bool(sizes) and all(made * right == left for made, left, right in sizes)
 
     def _columns(self, phase: Phase, buffers: Mapping[str, Buffer]) -> Columns | None:
         """How a phase's columns can be cut; None if they should not be."""

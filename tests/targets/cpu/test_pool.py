@@ -19,6 +19,7 @@ from tests.fixtures.pools import (
     counting,
     eager_workers,
     expected_sums,
+    launches,
     one_launch,
     one_phase,
     patience,
@@ -72,6 +73,49 @@ def test_phases_are_weighed_by_their_task_size():
     first, second = one_launch(CHUNK_OF_BLOCK, [(100, 10), (10, 1)]).call()
     assert sorted({*first}) == [0, 31, 56, 75, 89, 98]
     assert sorted({*second}) == [0, 4, 6, 8, 9]
+
+
+def ordered(ticks: np.ndarray) -> np.ndarray:
+    """The blocks in the order in which they ran."""
+    return np.argsort(ticks)
+
+
+def test_every_other_large_launch_goes_backward_in_pieces():
+    threadcount.set_num_threads(1)
+    forward = np.arange(64)
+    backward = forward.reshape(16, 4)[::-1].ravel()
+    program = launches(3, 64, 1)
+    for _ in range(2):  # the first launch of each call goes forward
+        first, second, third = program.call()
+        np.testing.assert_array_equal(ordered(first), forward)
+        np.testing.assert_array_equal(ordered(second), backward)
+        np.testing.assert_array_equal(ordered(third), forward)
+    for ticks in launches(3, 64, 32).call():  # too little work
+        np.testing.assert_array_equal(ordered(ticks), forward)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("blocks", [16, 17, 64, 1000])
+def test_every_block_runs_once_whichever_way_a_launch_goes(threads, blocks):
+    threadcount.set_num_threads(threads)
+    program = launches(4, blocks, 1)
+    for _ in range(3):
+        ticks = np.concatenate(program.call())
+        np.testing.assert_array_equal(np.sort(ticks) - ticks.min(), np.arange(4 * blocks))
+        assert (np.diff(ticks.reshape(4, -1).min(1)) == blocks).all()
+
+
+@two_cpus
+def test_a_part_of_a_launch_that_goes_backward_begins_at_its_end():
+    # 6 chunks of 36 units: the first one is 25 to 35, the second one 16 to 24; in pieces of 2 from the end of each
+    threadcount.set_num_threads(2)
+
+    def is_backward():
+        order = list(ordered(launches(2, 72, 1).call()[1]))
+        pieces = [order.index(block) for block in (34, 32, 26)], [order.index(block) for block in (23, 21, 17)]
+        return all(sorted(piece) == piece for piece in pieces) and order.index(35) > order.index(34)
+
+    assert any(is_backward() for _ in range(20))
 
 
 def test_one_thread_runs_whole_phases():

@@ -9,9 +9,9 @@
 ; table is the address of a word that a call makes other than 0 if it failed: nothing is run after that, and the driver
 ; returns the word.
 
-; what groups share: the caller's scratch, the tables, whether to stop, when signals were looked for, and what kernels
-; that data end call now and then (@has_stopped)
-%Run = type { ptr, ptr, i64, i64, ptr }
+; what groups share: the caller's scratch, the tables, whether to stop, when signals were looked for, what kernels that
+; data end call now and then (@has_stopped), and whether the next large launch goes backward (pool.ll)
+%Run = type { ptr, ptr, i64, i64, ptr, i64 }
 
 define i64 @af_run(ptr %program, ptr %arguments, ptr %arena, ptr %times) nounwind {
 entry:
@@ -44,6 +44,8 @@ entry:
   store i64 0, ptr %looked
   %asked = getelementptr %Run, ptr %run, i64 0, i32 4
   store ptr @has_stopped, ptr %asked
+  %turn = getelementptr %Run, ptr %run, i64 0, i32 5
+  store i64 0, ptr %turn
   br label %table.check
 table.check:
   %t = phi i64 [ 0, %entry ], [ %t.next, %table ]

@@ -131,6 +131,8 @@ def runtime_text(architecture: str, offsets: Mapping[str, int]) -> str:
         "chunks": chunks,
         "chunks_squared": chunks * chunks,
         "all_chunks": chunks << 32,
+        "pieces": threadcount.PIECES_PER_PART,
+        "turning_work": threadcount.TURNING_WORK,
         **offsets,
     }
     from string import Template  # code that is kept needs none

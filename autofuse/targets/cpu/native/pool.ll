@@ -10,10 +10,16 @@
 ; not begun: the others do its part. The caller is participant 0 and hands out its own scratch. Whoever finds the team
 ; taken (another Python thread, a call from inside a phase) runs the launch alone. The cut decides which blocks run
 ; where and when, never what a block computes.
+;
+; Every other large launch of a run goes backward: parts begin with their last chunk, and walk each in pieces, the last
+; piece first. What the launch before touched last is in a core's cache still, and is what this one touches first.
+
+declare i64 @llvm.smax.i64(i64, i64)
 
 @team.lock = internal global i32 0, align 128
-; the launch, the tables, whether to wake those who sleep, the run that it is a part of (driver.ll) or null
-@team.job = internal global [4 x ptr] zeroinitializer, align 128
+; the launch, the tables, whether to wake those who sleep, the run that it is a part of (driver.ll) or null, whether it
+; goes backward
+@team.job = internal global [5 x ptr] zeroinitializer, align 128
 ; per participant, on cache lines of its own: the next chunk from the front (32 bits), the end of those left (32 bits)
 @team.parts = internal global [${participants} x [16 x i64]] zeroinitializer, align 128
 
@@ -26,6 +32,7 @@ define void @af_parallel(ptr %launch, ptr %tables, ptr %scratch) nounwind {
 ; the same for a run, whose caller has Python handle signals while it waits for others
 define internal void @parallel(ptr %launch, ptr %tables, ptr %scratch, ptr %run) nounwind {
 entry:
+  %backward = call i1 @turns(ptr %launch, ptr %run)
   %most.slot = getelementptr i64, ptr %launch, i64 1
   %most = load i64, ptr %most.slot
   %threads.narrow = load atomic i32, ptr @af_threads monotonic, align 4
@@ -49,6 +56,8 @@ fork:
   store ptr %launch, ptr @team.job
   store ptr %tables, ptr getelementptr (i8, ptr @team.job, i64 8)
   store ptr %run, ptr getelementptr (i8, ptr @team.job, i64 24)
+  %backward.wide = zext i1 %backward to i64
+  store i64 %backward.wide, ptr getelementptr (i8, ptr @team.job, i64 32)
   br label %deal
 deal:
   %p = phi i64 [ 0, %fork ], [ %p.next, %deal ]
@@ -64,11 +73,18 @@ open:
   store atomic i32 0, ptr @team.lock release, align 4
   ret void
 serial:
+  br i1 %backward, label %serial.backward, label %serial.forward
+serial.backward:
+  %units.slot = getelementptr i64, ptr %launch, i64 2
+  %units = load i64, ptr %units.slot
+  call void @run_backward(ptr %launch, ptr %tables, i64 0, i64 %units, i64 %units, ptr %scratch)
+  ret void
+serial.forward:
   %count = load i64, ptr %launch
   %phases = getelementptr i64, ptr %launch, i64 5
   br label %serial.check
 serial.check:
-  %i = phi i64 [ 0, %serial ], [ %i.next, %serial.one ]
+  %i = phi i64 [ 0, %serial.forward ], [ %i.next, %serial.one ]
   %serial.end = icmp eq i64 %i, %count
   br i1 %serial.end, label %serial.done, label %serial.one
 serial.one:
@@ -80,6 +96,27 @@ serial.one:
   br label %serial.check
 serial.done:
   ret void
+}
+
+; whether a launch goes backward: every other one of a run that is large enough to push what it touches out of a cache
+define internal i1 @turns(ptr %launch, ptr %run) alwaysinline nounwind {
+entry:
+  %some = icmp ne ptr %run, null
+  br i1 %some, label %measure, label %no
+measure:
+  %work.slot = getelementptr i64, ptr %launch, i64 4
+  %work = load i64, ptr %work.slot
+  %large = icmp sge i64 %work, ${turning_work}
+  br i1 %large, label %turn, label %no
+turn:
+  %turn.at = getelementptr i8, ptr %run, i64 40
+  %before = load i64, ptr %turn.at
+  %after = xor i64 %before, 1
+  store i64 %after, ptr %turn.at
+  %backward = icmp ne i64 %before, 0
+  ret i1 %backward
+no:
+  ret i1 false
 }
 
 ; what participant `me` of `parts` does for the job: its own part, then what is left of the others
@@ -165,10 +202,8 @@ none:
 ; runs chunk `chunk` of part `part`
 define internal void @run_chunk(ptr %launch, ptr %tables, i64 %part, i64 %parts, i64 %chunk, ptr %scratch) nounwind {
 entry:
-  %count = load i64, ptr %launch
   %units.slot = getelementptr i64, ptr %launch, i64 2
   %units = load i64, ptr %units.slot
-  %phases = getelementptr i64, ptr %launch, i64 5
   %share = udiv i64 %units, %parts
   %rest = urem i64 %units, %parts
   %early = icmp ult i64 %part, %rest
@@ -180,8 +215,48 @@ entry:
   %chunk.next = add i64 %chunk, 1
   %low.in = call i64 @chunk_start(i64 %length, i64 %chunk)
   %high.in = call i64 @chunk_start(i64 %length, i64 %chunk.next)
+  %backward.wide = load i64, ptr getelementptr (i8, ptr @team.job, i64 32)
+  %backward = icmp ne i64 %backward.wide, 0
+  br i1 %backward, label %from.end, label %from.start
+from.start:
   %low = add i64 %start, %low.in
   %high = add i64 %start, %high.in
+  call void @run_units(ptr %launch, ptr %tables, i64 %low, i64 %high, ptr %scratch)
+  ret void
+from.end:
+  %end = add i64 %start, %length
+  %low.back = sub i64 %end, %high.in
+  %high.back = sub i64 %end, %low.in
+  call void @run_backward(ptr %launch, ptr %tables, i64 %low.back, i64 %high.back, i64 %length, ptr %scratch)
+  ret void
+}
+
+; runs the units from `low` to `high` in pieces of a part of `length` units, the last piece first
+define internal void @run_backward(ptr %launch, ptr %tables, i64 %low, i64 %high, i64 %length, ptr %scratch) nounwind {
+entry:
+  %cut = udiv i64 %length, ${pieces}
+  %size = call i64 @llvm.smax.i64(i64 %cut, i64 1)
+  br label %check
+check:
+  %to = phi i64 [ %high, %entry ], [ %from, %piece ]
+  %left = sub i64 %to, %low
+  %over = icmp sle i64 %left, 0
+  br i1 %over, label %done, label %piece
+piece:
+  %whole = icmp slt i64 %left, %size
+  %some = select i1 %whole, i64 %left, i64 %size
+  %from = sub i64 %to, %some
+  call void @run_units(ptr %launch, ptr %tables, i64 %from, i64 %to, ptr %scratch)
+  br label %check
+done:
+  ret void
+}
+
+; runs the blocks that begin in the units from `low` to `high`
+define internal void @run_units(ptr %launch, ptr %tables, i64 %low, i64 %high, ptr %scratch) nounwind {
+entry:
+  %count = load i64, ptr %launch
+  %phases = getelementptr i64, ptr %launch, i64 5
   %empty = icmp eq i64 %low, %high
   br i1 %empty, label %done, label %search
 search:

@@ -17,6 +17,14 @@ MAX_THREADS = 512
 CHUNKS_PER_PART = 6
 """Pieces that each participant's share of a launch is cut into, for others to take when it is late."""
 
+PIECES_PER_PART = 16
+"""Pieces that a share is walked in, where a launch goes backward: each is walked forward, and pushes out of a cache
+what comes next in it."""
+
+TURNING_WORK = 4
+"""Work, in tasks of about 5 us, from which on launches go forward and backward by turns. Those of less leave what large
+ones touched in the caches, and find it there."""
+
 WAKE_WORK = 24
 """Work, in tasks of about 5 us, done without a sleeping worker until it is woken. Waking costs the caller 15 us and
 comes 50 us late on a virtual machine, so a single kernel gains from it when it takes 75 us or more."""
