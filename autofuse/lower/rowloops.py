@@ -21,6 +21,7 @@ from typing import NamedTuple
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
+from autofuse.fusion.domain import is_contraction
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.fusion.regionprograms import behind_node, control_node, reshaped_results
 from autofuse.ir import index
@@ -68,6 +69,8 @@ def row_loop(kernel: KernelCandidate) -> RowLoop:
     if inside is not None:
         what = "loop" if is_loop(inside) else "branch"
         raise LegalityError(f"there is a {what} in its body, {inside.op} %{inside.name}")
+    if not any(is_contraction(node) for node in region.nodes):
+        raise LegalityError("there is no product in its body")
     if any(0 in value.type.shape for node in region.nodes for value in node.outputs):
         raise LegalityError("its body has values without elements")
     behind = behind_node(kernel.nodes, loop)

@@ -89,6 +89,7 @@ REFUSED = {
         _scanned(lambda h, w, _: (af.scan(lambda g, _: (g @ w, None), h, None, length=3)[0], None)),
         "there is a loop in its body",
     ),
+    "no product": (_scanned(lambda h, w, _: (h / h.sum(1, keepdims=True), None)), "there is no product in its body"),
     "a sort": (_scanned(lambda h, w, _: (np.sort(h @ w, axis=1), None)), "sort is an opaque call"),
     "weights of the state": (_scanned(lambda h, w, _: (np.tanh(h @ (w * h[0])), None)), "of dot_general %dot_general"),
 }
