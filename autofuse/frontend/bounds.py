@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.frontend.caughterrors import require_uncaught
 from autofuse.frontend.location import source_of
 from autofuse.frontend.promotion import convert, reshape
 from autofuse.frontend.tracecontext import Checks, current
@@ -22,11 +23,13 @@ from autofuse.ir.graph import Value
 _I64 = np.dtype(np.int64)
 
 
-def check_index(index: Value, what: str, low: int, high: int) -> None:
+def check_index(index: Value, what: str, low: int, high: int, raises: type[Exception] = IndexError) -> None:
     """Record that the entries of `index` must be at least `low` and below `high`, where that is asked for.
 
-    `what`: what it is an index for, `axis 0 with size 5`.
+    `what`: what it is an index for, `axis 0 with size 5`. `raises`: what NumPy raises otherwise; to catch that is a
+    TraceError.
     """
+    require_uncaught(f"an index for {what}", "ask before whether it is in bounds, or clip it", raises)
     tracing = current()
     if tracing.check_bounds and index.type.size:
         _record(index, what, low, high)
@@ -41,8 +44,9 @@ def require_index_dtype(dtype: np.dtype[Any]) -> None:
 def check_holds(condition: Callable[[], Value], what: str) -> None:
     """Record that all elements of a bool array must hold, where checks are asked for; it is made only there.
 
-    `what`: what is wrong where they do not, as NumPy says it.
+    `what`: what is wrong where they do not, as NumPy says it. To catch that is a TraceError.
     """
+    require_uncaught(f'"{what}"', "ask before whether it holds", ValueError)
     tracing = current()
     if tracing.check_bounds:
         holds = convert(condition(), _I64)

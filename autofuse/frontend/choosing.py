@@ -114,7 +114,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     if mode == "wrap":
         index = as_tracer(np.remainder(index, count))
     elif mode == "raise" and known is None:
-        check_index(index.value, f"{count} choices", 0, count)
+        check_index(index.value, f"{count} choices", 0, count, ValueError)
     elif mode == "raise" and known is not None and not ((known() >= 0) & (known() < count)).all():
         raise ValueError("invalid entry in choice array")
     elif mode not in ("raise", "clip"):

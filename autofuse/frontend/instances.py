@@ -1,4 +1,4 @@
-"""`isinstance` in functions under trace: it says of a traced value what it would say in NumPy."""
+"""`isinstance` and `type` in functions under trace: they say of a traced value what they would say in NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autofuse.frontend.tracer import TracerArray
 
 def isinstance_in_numpy(value: Any, kinds: Any) -> bool:
     """Whether NumPy, or Python, has an object of one of these classes where the trace has `value`."""
-    own = _class_in_numpy(value)
+    own = class_in_numpy(value)
     if own is None:
         return isinstance(value, kinds)
     try:
@@ -20,7 +20,8 @@ def isinstance_in_numpy(value: Any, kinds: Any) -> bool:
         return isinstance(value, kinds)
 
 
-def _class_in_numpy(value: Any) -> type | None:
+def class_in_numpy(value: Any) -> type | None:
+    """The class that a traced value would have; None of any other value."""
     if isinstance(value, TracerArray):
         python: type | None = getattr(value, "python", None)
         if python is not None:  # one of Python's numbers, which the run decides

@@ -69,6 +69,10 @@ class Region:
         """Whether a value was computed in the region."""
         return self._tracing.builder.producer(value) is not None
 
+    def knows(self, value: Value) -> bool:
+        """Whether a value is the region's: computed in it, or one of its inputs."""
+        return self.made(value) or any(value is given for given in self._tracing.builder.inputs)
+
     def input(self, type_: TensorType) -> Value:
         """One more input."""
         return self._tracing.input(type_, self._name)

@@ -64,6 +64,8 @@ class Tracing:
         """Whether indices that are known only at run time leave something to check."""
         self.loop_notes: dict[Location, str] = parent.loop_notes if parent is not None else {}
         """By the line: what became of a Python loop or branch; one for all regions."""
+        self.caught: list[Callable[[], Any]] = parent.caught if parent is not None else []
+        """What handlers around catch (`caughterrors`); one list for all regions."""
         self.checks: list[Checks] = []
         self.samples: dict[Value, Any] = {}
         """Concrete arrays of the inputs, where known; `eager` runs unsupported calls on them to learn result types."""

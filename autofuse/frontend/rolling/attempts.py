@@ -24,6 +24,7 @@ from autofuse.frontend.rolling.carried import (
     Single,
     Variable,
     content_value,
+    is_equal,
     is_tuple_of_state,
     kind_of,
     last_value,
@@ -390,7 +391,7 @@ class Attempt:
             return
         if counter is None or not isinstance(trips, int):
             raise NameError(f"{name} may be unbound behind the loop", name=str(name))
-        last = last_value(end, counter, trips - 1)
+        last = last_value(end, counter, trips - 1, self._region)
         if last is not None or _is_constant(end):
             self._after[name] = lambda: end if last is None else last
             return
@@ -408,7 +409,7 @@ class Attempt:
 
     def _bind_returned(self, name: Name, end: Any, before: Any) -> None:
         """What iterations may return: it is read only if the last one did, or something before the loop."""
-        if before is UNBOUND or (_is_constant(end) and type(before) is type(end) and before == end):
+        if before is UNBOUND or is_equal(end, before):
             before = end
             if _is_constant(end):
                 self._after[name] = lambda: end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.promotion import convert, result_dtype, value_of
 from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.appending import growing_lists
-from autofuse.frontend.rolling.arithmetic import truth
 from autofuse.frontend.rolling.carried import Name, zeros
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
 from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, Truth, floating, larger, truth_of
@@ -25,78 +23,6 @@ from autofuse.lazydataclass import dataclass, replace
 
 _I64, _F64, _BOOL = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.bool_)
 _JOINED = "it is one of two arrays, as a condition decides"
-
-
-def undecided(test: Any) -> TracerArray | None:
-    """The condition, if it is a traced scalar that only the run knows; None if Python can tell."""
-    if isinstance(test, Number):
-        test = truth(test)
-    traced = isinstance(test, TracerArray) and test.known is None and not test.shape
-    return test if traced else None
-
-
-def all_of(*tests: Callable[[], Any]) -> Any:
-    """`a and b and ...` in a condition."""
-    return _several(tests, np.logical_and, stops=False)
-
-
-def any_of(*tests: Callable[[], Any]) -> Any:
-    """`a or b or ...` in a condition."""
-    return _several(tests, np.logical_or, stops=True)
-
-
-def opposite(test: Any) -> Any:
-    """`not a` in a condition."""
-    traced = undecided(test)
-    if traced is None:
-        return not test
-    turned: Any = np.logical_not(traced)
-    return _like(truth_of(turned), traced)
-
-
-def _several(tests: Sequence[Callable[[], Any]], ufunc: np.ufunc, *, stops: bool) -> Any:
-    joined: Any = None
-    for test in tests:
-        held = test()
-        traced = undecided(held)
-        if traced is not None:
-            joined = traced if joined is None else _like(ufunc(joined, traced), joined, traced)
-        elif bool(held) is stops:
-            return stops
-    return not stops if joined is None else joined
-
-
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-
-
-def compared(signs: Sequence[str], left: Any, *others: Callable[[], Any]) -> Any:
-    """`a < b <= c`: what follows is asked for as long as Python cannot tell that it is in vain."""
-    joined: Any = None
-    held: Any = True
-    for sign, other in zip(signs, others, strict=True):
-        right = other()
-        held, left = _SIGNS[sign](left, right), right
-        traced = undecided(held)
-        if traced is not None:
-            both: Any = traced if joined is None else np.logical_and(joined, traced)
-            joined = traced if joined is None else _like(both, joined, traced)
-        elif not held:
-            return held
-    return held if joined is None else joined
-
-
-def _like(test: TracerArray, *made_of: TracerArray) -> TracerArray:
-    """A condition that Python could tell if it could tell those it is made of."""
-    if all(isinstance(one, Comparison) for one in made_of):
-        return Comparison(test.cell, is_scalar=True)
-    return truth_of(test) if all(isinstance(one, Truth) for one in made_of) else test
 
 
 @dataclass(slots=True, eq=False)

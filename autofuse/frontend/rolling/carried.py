@@ -96,7 +96,7 @@ class Kept:
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """What became of it. `end`: what it is bound to behind the body."""
         del fork
-        same = end is self.content or (_is_static(end) and type(end) is type(self.content) and end == self.content)
+        same = end is self.content or is_equal(end, self.content)
         if not same and isinstance(self.content, TracerArray) and isinstance(end, TracerArray) and region.owns(end):
             raise LooseError(self.name)
         if not same:
@@ -196,7 +196,7 @@ class CarriedNumber:
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """As of `Kept`."""
         del fork
-        if end is self.stand_in or (_is_static(end) and type(end) is type(self.content) and end == self.content):
+        if end is self.stand_in or is_equal(end, self.content):
             self._require_fit()
             return Outcome(to={self.given: self._initial(self._type.dtype.numpy)}, after=self.content)
         if isinstance(end, TracerArray) and not isinstance(end, WeakScalar):
@@ -279,20 +279,25 @@ def _stays_small(end: Any) -> bool:
     return weight == 0 or (weight <= 1 and slack < _STEP)
 
 
-def _is_static(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+def is_equal(end: Any, before: Any) -> bool:
+    """Whether two of Python's constants are the same; 0.0 and -0.0 are not."""
+    is_static = end is None or isinstance(end, bool | int | float | str)
+    return is_static and type(end) is type(before) and end == before and repr(end) == repr(before)
 
 
 def _described(value: Any) -> str:
     return str(value.cell.type) if isinstance(value, TracerArray) else f"a {type(value).__name__}"
 
 
-def last_value(end: Any, counter: Atom, last: Any) -> Any:
+def last_value(end: Any, counter: Atom, last: Any, region: Region) -> Any:
     """An integer of the last iteration, of which the counter is `last`; None where only the run knows it."""
     if not isinstance(end, Number) or end.python is float:
         return None
     by = end.terms.get(counter, 0)
-    rest = Number({atom: each for atom, each in end.terms.items() if atom != counter}, end.constant)
+    others = {atom: each for atom, each in end.terms.items() if atom != counter}
+    if any(region.knows(atom.value) for atom in others):
+        return None
+    rest = Number(others, end.constant)
     return simplified(rest) + last * by
 
 

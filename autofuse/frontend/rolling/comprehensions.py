@@ -13,7 +13,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from autofuse.frontend.rolling.branches import all_of, any_of
+from autofuse.frontend.rolling.conditions import Conditions
 from autofuse.frontend.rolling.numbers import truth_of
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracer import TracerArray
@@ -29,6 +29,7 @@ class Run:
         self,
         loop: Callable[[Any, Callable[[Any], None], Variables, Callable[..., Any]], None],
         choose: _Choose,
+        conditions: Conditions,
         call: Callable[[Any], Callable[..., Any]],
         new: Callable[[Any], Any],
     ) -> None:
@@ -36,6 +37,7 @@ class Run:
         """Runs a `for` over items, by a body; the last argument is the user's function in it."""
         self.choose = choose
         """`a() if test else b()`."""
+        self.conditions = conditions
         self.call = call
         """What to call in place of a function."""
         self.new = new
@@ -105,11 +107,11 @@ class Generated(Iterator[Any]):
 
     def holds_any(self) -> Any:
         """As `any`."""
-        return _as_bool(self._folded(False, lambda state, element: any_of(lambda: state, element)))
+        return _as_bool(self._folded(False, lambda state, element: self._run.conditions.any_of(lambda: state, element)))
 
     def holds_all(self) -> Any:
         """As `all`."""
-        return _as_bool(self._folded(True, lambda state, element: all_of(lambda: state, element)))
+        return _as_bool(self._folded(True, lambda state, element: self._run.conditions.all_of(lambda: state, element)))
 
     def extreme(self, function: Callable[..., Any]) -> Any:
         """As `min` or `max`."""

@@ -7,18 +7,19 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any
 
-import numpy as np
-
+from autofuse.frontend.caughterrors import catching
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.location import trace_error, withdrawn
-from autofuse.frontend.rolling.branches import all_of, any_of, branch, compared, opposite, undecided
+from autofuse.frontend.rolling.branches import branch
 from autofuse.frontend.rolling.comprehensions import Generated, Run
+from autofuse.frontend.rolling.conditions import Conditions, is_bool, opposite, undecided
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import element_of
 from autofuse.frontend.rolling.guards import Guards
 from autofuse.frontend.rolling.items import Items, Places, items_of
 from autofuse.frontend.rolling.loops import roll, roll_while
 from autofuse.frontend.rolling.numbers import Number
+from autofuse.frontend.rolling.pythonfunctions import text_made
 from autofuse.frontend.rolling.source import codes_in, rewritten_code
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracecontext import CallScope, current, innermost_fork
@@ -39,7 +40,8 @@ class Roller:
 
     def __init__(self) -> None:
         self._guards = Guards()
-        self._generators = Run(self._loop_of, self.choose, self._guards.call, self._guards.new)
+        self._conditions = Conditions(lambda test, sides: self._branch(test, Frame(), None, sides))
+        self._generators = Run(self._loop_of, self.choose, self._conditions, self._guards.call, self._guards.new)
 
     def code(self, function: FunctionType) -> CodeType | None:
         """The code of a function as it is to be traced; None where it stays as it is."""
@@ -58,16 +60,20 @@ class Roller:
             "_af_generator": lambda *parts: self._guards.new(self._generated(*parts)),
             "_af_if": self.run_if,
             "_af_choose": self.choose,
-            "_af_all": all_of,
-            "_af_any": any_of,
+            "_af_all": self._conditions.all_of,
+            "_af_any": self._conditions.any_of,
             "_af_not": opposite,
-            "_af_and": lambda *values: self._value_of(values, stops=False),
-            "_af_or": lambda *values: self._value_of(values, stops=True),
-            "_af_compare": compared,
+            "_af_and": lambda *values: self._conditions.value_of(values, stops=False),
+            "_af_or": lambda *values: self._conditions.value_of(values, stops=True),
+            "_af_compare": self._conditions.compared,
+            "_af_is": is_bool,
+            "_af_catching": catching,
             "_af_call": self._guards.call,
             "_af_target": self._guards.target,
             "_af_at": _element,
+            "_af_beside": self._guards.beside,
             "_af_new": self._guards.new,
+            "_af_text": text_made,
             "_af_outer": self._guards.outer,
         }
 
@@ -148,23 +154,6 @@ class Roller:
             return then() if test else other()
         variables = None if found is None else Variables(*found)
         return self._branch(traced, Frame(then, other), variables, (then, other))
-
-    def _value_of(self, values: Sequence[Callable[[], Any]], *, stops: bool) -> Any:
-        """`a and b`, or with `stops` `a or b`, as a value: the first one that decides it."""
-        held = values[0]()
-        traced = undecided(held) if len(values) > 1 else None
-        if len(values) == 1 or (traced is None and bool(held) is stops):
-            return held
-        rest = self._value_of(values[1:], stops=stops)
-        if traced is None:
-            return rest
-        if isinstance(rest, bool | np.bool_) and held is traced and traced.dtype == np.bool_:
-            return rest if bool(rest) is stops else traced
-        other = undecided(rest)
-        if other is not None and held is traced and other is rest and traced.dtype == other.dtype == np.bool_:
-            return (any_of if stops else all_of)(lambda: traced, lambda: other)
-        sides = (lambda: held, lambda: rest)
-        return self._branch(traced, Frame(), None, sides if stops else sides[::-1])
 
     def _branch(
         self, test: TracerArray, frame: Frame, found: Variables | None, sides: Sequence[Callable[[], Any]]

@@ -19,7 +19,7 @@ from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import OWN_FOLDER
 from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk
-from autofuse.frontend.rolling.places import target_of
+from autofuse.frontend.rolling.places import require_unchanged, target_of
 from autofuse.frontend.rolling.pythonfunctions import python_function
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.tables import Table
@@ -90,6 +90,11 @@ class Guards:
         if fork is None or isinstance(value, TracerArray | Ragged | Table) or id(value) in fork.objects:
             return value
         return target_of(value)
+
+    def beside(self, owner: Any, value: Any) -> Any:
+        """The other operand of `owner += value`, or another such statement: a list or a set would be changed by it."""
+        require_unchanged(owner)
+        return value
 
     def new(self, value: Any) -> Any:
         """A container that was just made."""

@@ -17,7 +17,7 @@ import numpy as np
 from autofuse.frontend.cells import Storage
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.terms import Term
-from autofuse.frontend.tracecontext import current
+from autofuse.frontend.tracecontext import current, innermost_fork
 from autofuse.frontend.tracer import TracerArray, WeakScalar
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
@@ -29,6 +29,8 @@ _SLOW = 256
 _ROOM = 1 << 63
 _MOST = 1 << 31
 """What an integer of unknown size may be multiplied by."""
+NUMBER_MARK = "that a loop decides>"
+"""In how a number looks."""
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 """What operators do, by the name of the method (`arithmetic`)."""
 
@@ -112,7 +114,15 @@ class Number(WeakScalar):
         super().__init__(_Cell(self), is_scalar=True)
 
     def __repr__(self) -> str:
-        return f"<a Python {self.python.__name__} that a loop decides>"
+        return f"<a Python {self.python.__name__} {NUMBER_MARK}"
+
+    def __str__(self) -> str:
+        return self.__format__("")
+
+    def __format__(self, text: str) -> str:
+        if innermost_fork() is not None:
+            raise CannotRollError("it makes text of a number that changes with the iteration")
+        return super().__format__(text)
 
     # where it lies
 

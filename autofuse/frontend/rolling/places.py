@@ -12,6 +12,7 @@ from typing import Any
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.rolling.frames import UNBOUND
 from autofuse.frontend.tracecontext import innermost_fork
+from autofuse.frontend.tracer import TracerArray
 
 
 class Place:
@@ -73,7 +74,7 @@ class Target:
         object.__setattr__(self, "_af_owner", owner)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._af_owner[key]
+        return require_unchanged(self._af_owner[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         owner: Any = self._af_owner
@@ -87,7 +88,7 @@ class Target:
         raise CannotRollError(f"it takes elements from a {type(self._af_owner).__name__}")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._af_owner, name)
+        return require_unchanged(getattr(self._af_owner, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         owner: Any = self._af_owner
@@ -98,6 +99,16 @@ class Target:
 
     def __delattr__(self, name: str) -> None:
         raise CannotRollError(f"it takes attributes from a {type(self._af_owner).__name__}")
+
+
+def require_unchanged(held: Any) -> Any:
+    """What `held += value` begins with. Raises CannotRollError where that changes an object of the region's outside."""
+    fork = innermost_fork()
+    followed = isinstance(held, TracerArray) or hasattr(type(held), "is_selection")
+    changes = not followed and any(hasattr(type(held), name) for name in ("__iadd__", "__ior__"))
+    if changes and fork is not None and id(held) not in fork.objects:
+        raise CannotRollError(f"it changes a {type(held).__name__} in place")
+    return held
 
 
 def target_of(owner: Any) -> Any:

@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.frontend.caughterrors import require_uncaught
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.instances import class_in_numpy
+from autofuse.frontend.location import trace_error
 from autofuse.frontend.promotion import as_tracer, convert, value_of
 from autofuse.frontend.rolling.arithmetic import greatest, least, truth
 from autofuse.frontend.rolling.comprehensions import CONSUMERS, Generated
 from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
-from autofuse.frontend.rolling.numbers import Number, floating, python_class, truth_of, whole_number
+from autofuse.frontend.rolling.numbers import NUMBER_MARK, Number, floating, python_class, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.tables import Table
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -64,7 +67,10 @@ def _int(*args: Any) -> Any:
     number = args[0]
     if isinstance(number, Number) and number.python is int:
         return number
-    whole: Any = number if number.dtype.kind in "biu" else np.trunc(number)
+    if number.dtype.kind in "biu":
+        return whole_number(number)
+    _require_finite("int()")
+    whole: Any = np.trunc(number)
     return whole_number(whole)
 
 
@@ -84,8 +90,31 @@ def _round(number: Any, digits: Any = None) -> Any:
         if isinstance(number, Number):  # Python's is exact in decimals
             raise CannotRollError("it rounds a number of Python's to digits")
         return call(np.round, number, digits)
+    if number.dtype.kind in "biu":
+        return whole_number(number)
+    _require_finite("round()")
     wide: Any = fresh(number.as_dtype(_F64)) if isinstance(number, Number) else number
-    return whole_number(wide if wide.dtype.kind in "biu" else np.rint(wide))
+    whole: Any = np.rint(wide)
+    return whole_number(whole)
+
+
+def _require_finite(what: str) -> None:
+    require_uncaught(f"{what} of NaN or infinity", "ask np.isfinite before", ValueError, OverflowError)
+
+
+def _type(*args: Any, **kwargs: Any) -> Any:
+    return (class_in_numpy(args[0]) if len(args) == 1 else None) or type(*args, **kwargs)
+
+
+def text_made(text: Any) -> Any:
+    """Text that a function makes. Raises TraceError where it is of something that only the run knows."""
+    if isinstance(text, str) and any(mark in text for mark in _MARKS):
+        raise trace_error("the text of a traced value is made here", "make it of what the plan returns, after the call")
+    return text
+
+
+_MARKS = (f"{TracerArray.__name__}(", NUMBER_MARK)
+"""Of how traced values look."""
 
 
 def _len(value: Any) -> Any:
@@ -129,6 +158,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     int: _int,
     bool: _bool,
     len: _len,
+    type: _type,
     min: _extreme(min, least, lambda a, b: a < b),
     max: _extreme(max, greatest, lambda a, b: a > b),
 }
@@ -138,6 +168,9 @@ def _math(function: Callable[..., Any], ufunc: Callable[..., Any], *args: Any) -
     """A function of `math`; where Python raises for its argument, NumPy's has NaN or infinity."""
     if not any(map(_is_traced, args)):
         return function(*args)
+    if function not in _TOTAL:
+        what = f"math.{function.__name__}()"
+        require_uncaught(what, "ask before whether it is defined there", ValueError, OverflowError)
     found = ufunc(*(fresh(value_of(arg, _F64)) for arg in args))
     if function in (math.floor, math.ceil, math.trunc):
         return whole_number(found)
@@ -158,3 +191,9 @@ _MATH: dict[Any, Callable[..., Any]] = {
     if hasattr(math, name)
 }
 """Functions of floats alone, and NumPy's of the same meaning."""
+_TOTAL = frozenset(
+    getattr(math, name)
+    for name in "fabs copysign isnan isinf isfinite atan atan2 tanh asinh cbrt degrees radians".split()  # noqa: SIM905
+    if hasattr(math, name)
+)
+"""Those of them that raise nothing."""

@@ -52,6 +52,8 @@ _LEAVES = (
     ast.Match,
 )
 """What keeps statements where they are. A `raise` does so in branches, where it would be traced whatever the test."""
+_TELLS = frozenset(("print", "warn", "log", "debug", "info", "warning", "error", "critical", "exception", "write"))
+"""Functions and methods that tell the user something."""
 
 
 def rewritten(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -69,6 +71,7 @@ class _Rewriter(ast.NodeTransformer):
         declarations = [node for node in own_nodes(function.body) if isinstance(node, ast.Global | ast.Nonlocal)]
         self._global = {name for node in declarations if isinstance(node, ast.Global) for name in node.names}
         self._nonlocal = {name for node in declarations if isinstance(node, ast.Nonlocal) for name in node.names}
+        self._is_told = False
         self._moved: set[str] = set()
         self._count = 0
 
@@ -199,10 +202,22 @@ class _Rewriter(ast.NodeTransformer):
         leaves = any(isinstance(node, _LEAVES) or _catches_all(node) for node in inside) or any(jumps(statements))
         return not leaves and self._global.isdisjoint(found.assigned)
 
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        swallowed = [handler for handler in node.handlers if not isinstance(handler.body[-1], ast.Raise)]
+        kinds: list[ast.expr] = [handler.type or ast.Name("BaseException", ast.Load()) for handler in swallowed]
+        self.generic_visit(node)
+        if kinds:
+            caught = _call("_af_catching", _later(_located(ast.Tuple(kinds, ast.Load()), node.body[0])))
+            inside = ast.With([ast.withitem(caught)], node.body)
+            node.body = [ast.fix_missing_locations(ast.copy_location(inside, node.body[0]))]
+        return node
+
     # conditions
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         node.test = self._condition(node.test)
+        if node.msg is not None:
+            self._told(node.msg)
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
@@ -225,6 +240,12 @@ class _Rewriter(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(made, test))
 
     def visit_Compare(self, node: ast.Compare) -> Any:
+        match node:
+            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=bool())]):
+                found = _located(_call("_af_is", self.visit(node.left), node.comparators[0]), node)
+                return found if isinstance(op, ast.Is) else _located(_call("_af_not", found), node)
+            case _:
+                pass
         signs = [_SIGNS.get(type(op)) for op in node.ops]
         if len(signs) == 1 or None in signs or any(map(_binds, node.comparators)):
             return self.generic_visit(node)
@@ -247,11 +268,42 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         if isinstance(node.func, ast.Name) and node.func.id == "super":
             return node
-        self.generic_visit(node)
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in _TELLS:
+            self._told(node)
+        else:
+            self.generic_visit(node)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
         if isinstance(owner, ast.Name) and owner.id.startswith(PREFIX):
             return node
         node.func = ast.copy_location(_call("_af_call", node.func), node.func)
+        makes_text = name in ("str", "repr") and isinstance(owner, ast.Name) and not self._is_told
+        return _located(_call("_af_text", node), node) if makes_text else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        target = node.target
+        self.generic_visit(node)
+        if isinstance(target, ast.Name) and not _is_number(node.value):
+            seen = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+            node.value = _located(_call("_af_beside", seen, node.value), node.value)
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        self.generic_visit(node)
+        return node if self._is_told else _located(_call("_af_text", node), node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        node.value = self.visit(node.value)  # what it is to look like is no text of its own
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> Any:
+        return self._told(node)
+
+    def _told(self, node: Any) -> Any:
+        """Rewrite what is printed, logged or raised: the text of a traced value in it is no answer."""
+        before, self._is_told = self._is_told, True
+        self.generic_visit(node)
+        self._is_told = before
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
@@ -287,6 +339,11 @@ def _catches_all(node: ast.AST) -> bool:
     return node.type is None or "BaseException" in names
 
 
+def _is_number(value: ast.expr) -> bool:
+    """Whether it is a constant that `x += value` takes for numbers and arrays alone; a list may be multiplied."""
+    return isinstance(value, ast.Constant) and isinstance(value.value, float | complex)
+
+
 def _call(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), list(args), [])
 
@@ -296,7 +353,7 @@ def _later(value: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Lambda(parameters, value), value)
 
 
-def _located(new: ast.expr, old: ast.expr) -> ast.expr:
+def _located(new: ast.expr, old: ast.AST) -> ast.expr:
     return ast.fix_missing_locations(ast.copy_location(new, old))
 
 

@@ -52,8 +52,10 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 
 
 def _compiled(definition: ast.FunctionDef, code: CodeType) -> CodeType:
-    """The code of a definition whose free variables are those of `code`."""
+    """The code of a definition whose free variables are those of `code`; its own name may be a global that it reads."""
     outer: list[ast.stmt] = [definition]
+    if definition.name not in code.co_freevars:
+        outer.insert(0, ast.Global([definition.name]))
     if code.co_freevars:
         targets: list[ast.expr] = [ast.Name(name, ast.Store()) for name in code.co_freevars]
         outer.insert(0, ast.Assign(targets, ast.Constant(None)))
