@@ -287,12 +287,14 @@ class ContractionBuilder:
                 raise LegalityError(f"the right operand of {node.op} %{node.name} changes with its rows")
             row, column = _common_stride(offset, form.depth), _common_stride(offset, form.columns)
             depth, columns = _size(form.depth), _size(form.columns)
-            if row is not None and column is not None and _usable(row, column, depth, columns):
+            turned = column != 1 and self.phase.reads_again and self.phase.is_fixed(form.rhs)
+            if not turned and row is not None and column is not None and _usable(row, column, depth, columns):
                 return Matrix(buffer, _without(offset, (*form.depth, *form.columns)), row, column)
         return self._pack_right(node, form)
 
     def _pack_right(self, node: Node, form: _Form) -> Matrix:
-        self.phase.require_fixed(node, form.rhs)
+        if not self.phase.is_fixed(form.rhs):
+            raise LegalityError(f"the right operand of {node.op} %{node.name} is made anew in each iteration")
         if self.phase.levels[form.rhs] > self.phase.first_level:
             raise LegalityError(
                 f"the right operand of {node.op} %{node.name} is the result of another reduction or dot"

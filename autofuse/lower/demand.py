@@ -38,6 +38,8 @@ class PhaseBuilder(PhaseFrame):
 
     first_level = 0
     """Of what is computed from inputs alone."""
+    reads_again = False
+    """Whether a row block multiplies by the same right operands again and again."""
 
     def __init__(
         self,
@@ -182,8 +184,9 @@ class PhaseBuilder(PhaseFrame):
         """Where a product may store an output that nothing else reads; None if it may not."""
         return self.place(value, at)
 
-    def require_fixed(self, node: Node, value: Value) -> None:
-        """Raise LegalityError for a right operand that is to be made once, and cannot."""
+    def is_fixed(self, value: Value) -> bool:  # noqa: ARG002  # what loops ask
+        """Whether a value is the same as long as the phase runs."""
+        return True
 
     def _made(
         self, stage: StageDraft, node: Node, value: Value, at: tuple[Affine, ...], guard: Scalar | None

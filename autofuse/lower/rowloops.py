@@ -22,7 +22,7 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
 from autofuse.fusion.domain import is_contraction
-from autofuse.fusion.nodeaxes import is_loop
+from autofuse.fusion.nodeaxes import dot_axes, is_loop
 from autofuse.fusion.regionprograms import behind_node, control_node, reshaped_results
 from autofuse.ir import index
 from autofuse.ir.graph import Graph, Node, Value
@@ -77,8 +77,43 @@ def row_loop(kernel: KernelCandidate) -> RowLoop:
     before = [node for node in kernel.nodes if node is not loop and node not in behind]
     made = {value for node in region.nodes for value in node.outputs}
     outputs = tuple(dict.fromkeys(value for value in region.outputs if value in made))
-    graph = Graph(region.name, (*kernel.inputs, *region.inputs), (*before, *region.nodes), outputs)
+    nodes = (*before, *_with_rows(region))
+    graph = Graph(region.name, (*kernel.inputs, *region.inputs), nodes, outputs)
     return RowLoop(kernel, loop, KernelCandidate(graph, graph.nodes, outputs))
+
+
+def _with_rows(region: Graph) -> Iterator[Node]:
+    """The nodes of a body; in `w @ h`, where columns may be what does not depend on one another, they become rows."""
+    changing = changing_values(region.inputs, region.nodes)
+    for node in region.nodes:
+        if role_of(node) is Role.DOT and node.inputs[1] in changing and node.inputs[0] not in changing:
+            yield from _reversed_product(node)
+        else:
+            yield node
+
+
+def changing_values(given: Sequence[Value], nodes: Sequence[Node]) -> set[Value]:
+    """What differs from iteration to iteration. `given`: what an iteration gets."""
+    found = set(given)
+    for node in nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _reversed_product(node: Node) -> tuple[Node, Node]:
+    """The same product with its operands the other way round, and what turns its result back."""
+    parts, attrs = dot_axes(node), dict(node.attrs)
+    for kind in ("batching", "contracting"):
+        left, right = f"lhs_{kind}_dimensions", f"rhs_{kind}_dimensions"
+        attrs[left], attrs[right] = attrs[right], attrs[left]
+    batch, rows, columns = len(parts.lhs_batch), len(parts.lhs_free), len(parts.rhs_free)
+    order = (*range(batch), *range(batch + columns, batch + columns + rows), *range(batch, batch + columns))
+    shape = node.output.type.shape
+    turned = (*shape[:batch], *shape[batch + rows :], *shape[batch : batch + rows])
+    product = Value(f"{node.name}.rows", TensorType(turned, node.output.type.dtype))
+    first = Node(node.op, node.inputs[::-1], (product,), attrs, (), node.location)
+    return first, Node("transpose", (product,), node.outputs, {"permutation": order}, (), node.location)
 
 
 class _Part(NamedTuple):
@@ -119,6 +154,7 @@ class IterationBuilder(PhaseBuilder):
     """Builds the phase of a row loop: the body's stages and products, with what sets the state before, and reads it."""
 
     first_level = 1
+    reads_again = True
 
     def __init__(
         self,
@@ -141,7 +177,7 @@ class IterationBuilder(PhaseBuilder):
         self._row = now * -1 + (self.time.extent - 1) if loop.attrs["reverse"] else now
         self._arrays = dict(zip(region.inputs[source.parts :], loop.inputs[source.parts :], strict=True))
         """By row that comes in, the array that it is of."""
-        self._changing = self._depending(source.body.nodes)
+        self._changing = changing_values(region.inputs, source.body.nodes)
         self._uses: dict[Value, Use] = {}
         for node in source.body.nodes:
             for number, value in enumerate(node.inputs):
@@ -152,14 +188,6 @@ class IterationBuilder(PhaseBuilder):
             for given, made in zip(region.inputs, region.outputs[: source.parts], strict=False)
         }
         self._results = _results(source.whole, loop)
-
-    def _depending(self, nodes: Sequence[Node]) -> set[Value]:
-        """What differs from iteration to iteration."""
-        found = set(self._source.region.inputs)
-        for node in nodes:
-            if not found.isdisjoint(node.inputs):
-                found.update(node.outputs)
-        return found
 
     def _part(self, given: Value, made: Value) -> _Part:
         home = self._index_at_home(made)
@@ -206,10 +234,9 @@ class IterationBuilder(PhaseBuilder):
             return self.load_at(stage, buffer, value.type.dtype, offset, guard)
         return (yield from super()._compute(stage, value, at, guard))
 
-    def require_fixed(self, node: Node, value: Value) -> None:
-        """Raise LegalityError for an operand that is to be made once, and differs from iteration to iteration."""
-        if value in self._changing:
-            raise LegalityError(f"the right operand of {node.op} %{node.name} is made anew in each iteration")
+    def is_fixed(self, value: Value) -> bool:
+        """Whether a value is the same in all iterations."""
+        return value not in self._changing
 
     # ---- what an iteration makes ---------------------------------------------------------------------------------
 

@@ -52,8 +52,16 @@ def test_the_state_is_a_left_operand_where_it_lies() -> None:
 
 
 def test_a_product_that_is_stacked_is_stored_by_itself() -> None:
-    (phase,) = lowered(*PROGRAMS["two_layers"]).phases()
+    *_, phase = lowered(*PROGRAMS["two_layers"]).phases()
     assert any(isinstance(step, Dot) and step.out.buffer == "scan_2" for step in phase.steps)
+
+
+def test_columns_of_a_product_from_the_left_are_rows() -> None:
+    program = lowered(*PROGRAMS["columns"])
+    *_, phase = program.phases()
+    dots = [step for step in phase.steps if isinstance(step, Dot)]
+    assert [(dot.lhs.buffer, dot.rhs.buffer) for dot in dots] == [("x", "w.packed"), ("body_0.state", "u.packed")]
+    assert len(program.launches) == 2  # matrices are laid out once, not in each iteration
 
 
 def test_rows_of_a_block_fit_on_chip() -> None:
