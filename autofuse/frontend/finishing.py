@@ -23,18 +23,35 @@ def finish(graph: Graph, names: Mapping[Value, str]) -> Graph:
 def pruned(graph: Graph) -> Graph:
     """`graph` without the nodes that no output needs; its captures are found again."""
     nodes = _live(graph)
-    return Graph(graph.name, graph.inputs, tuple(nodes), graph.outputs, free_values(graph.inputs, nodes, graph.outputs))
+    if len(nodes) == len(graph.nodes):
+        return graph
+    captures = free_values(graph.inputs, nodes, graph.outputs) if graph.captures else ()
+    return Graph(graph.name, graph.inputs, tuple(nodes), graph.outputs, captures)
+
+
+def word(name: str) -> str:
+    """A name as texts of graphs can have it."""
+    if name.isidentifier() and name.isascii():
+        return name
+    made = _WORD.sub("_", name) or "value"
+    return f"v{made}" if made[0].isdigit() else made
 
 
 def _rename(graph: Graph, names: Mapping[Value, str], taken: dict[str, int], renamed: dict[Value, Value]) -> None:
     """Give every value defined in `graph` and its regions a name of its own."""
     for value in graph.inputs:
-        renamed[value] = Value(_unique(names.get(value, value.name), taken), value.type)
+        _give(value, names.get(value, value.name), taken, renamed)
     for node in graph.nodes:
         for region in node.regions:
             _rename(region, names, taken, renamed)
         for value in node.outputs:
-            renamed[value] = Value(_unique(names.get(value, node.op), taken), value.type)
+            _give(value, names.get(value, node.op), taken, renamed)
+
+
+def _give(value: Value, name: str, taken: dict[str, int], renamed: dict[Value, Value]) -> None:
+    unique = _unique(name, taken)
+    if unique != value.name:
+        renamed[value] = Value(unique, value.type)
 
 
 def _live(graph: Graph) -> list[Node]:
@@ -49,9 +66,7 @@ def _live(graph: Graph) -> list[Node]:
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:
-    base = _WORD.sub("_", name) or "value"
-    if base[0].isdigit():
-        base = f"v{base}"
+    base = word(name)
     count = taken.get(base, 0)
     candidate = base if count == 0 else f"{base}_{count}"
     while candidate in taken:

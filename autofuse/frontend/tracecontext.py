@@ -16,7 +16,7 @@ from autofuse.frontend.forks import Fork
 from autofuse.frontend.location import assigned_name, location_of, user_frame
 from autofuse.ir import dtypes
 from autofuse.ir.contracts import BoundsCheck
-from autofuse.ir.graph import Graph, Location, Node, Value
+from autofuse.ir.graph import Attrs, Graph, Location, Node, Value
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
@@ -72,7 +72,7 @@ class Tracing:
         self._scalars: dict[tuple[Any, ...], Value] = {}
         self._asked: list[Value] = []
         self._names: dict[Value, str] = {}
-        self._emitted: dict[Value, tuple[str, tuple[Value, ...], dict[str, Any]]] = {}
+        self._emitted: dict[Value, tuple[str, tuple[Value, ...], Attrs]] = {}
         self._depth = 0
 
     def emit(self, op: str, inputs: Sequence[Value] = (), **attrs: Any) -> Value:
@@ -85,10 +85,10 @@ class Tracing:
         """Add a node of another graph; see `GraphBuilder.adopt`."""
         outputs = self.builder.adopt(node, inputs, regions)
         if len(outputs) == 1 and not regions:
-            self._emitted[outputs[0]] = (node.op, tuple(inputs), dict(node.attrs))
+            self._emitted[outputs[0]] = (node.op, tuple(inputs), node.attrs)
         return outputs
 
-    def made_by(self, value: Value) -> tuple[str, tuple[Value, ...], dict[str, Any]]:
+    def made_by(self, value: Value) -> tuple[str, tuple[Value, ...], Attrs]:
         """Op, operands and attributes of the node that gives `value`; an empty op for inputs and calls."""
         return self._emitted.get(value, ("", (), {}))
 

@@ -60,8 +60,12 @@ class Node(_Described):
     """All values it needs, each once: its inputs and what its regions capture."""
 
     def __post_init__(self) -> None:
-        alone = len(self.inputs) < 2 and not self.regions
-        object.__setattr__(self, "reads", self.inputs if alone else tuple(dict.fromkeys(_reads(self))))
+        reads = self.inputs
+        if self.regions or len(reads) > 2:
+            reads = tuple(dict.fromkeys(_reads(self)))
+        elif len(reads) == 2 and reads[0] is reads[1]:
+            reads = reads[:1]
+        object.__setattr__(self, "reads", reads)
 
     @property
     def name(self) -> str:

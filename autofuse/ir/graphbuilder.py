@@ -49,6 +49,11 @@ class GraphBuilder:
         """The inputs so far."""
         return self._inputs
 
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes so far."""
+        return self._nodes
+
     def producer(self, value: Value) -> Node | None:
         """The node of this graph that makes a value, if one does."""
         return self._producers.get(value)
@@ -83,19 +88,20 @@ class GraphBuilder:
             raise GraphError(f"{op} owns no regions, got {len(regions)}")
         held = attributes.normalized(entry, attrs)
         result_types = entry.infer([value.type for value in inputs], held, regions)
-        outputs = tuple(Value(self._unique(name or op), t) for t in result_types)
-        node = Node(op, tuple(inputs), outputs, held, tuple(regions), self.location)
-        self._nodes.append(node)
-        self._producers.update(dict.fromkeys(outputs, node))
+        outputs = tuple([Value(self._unique(name or op), t) for t in result_types])
+        self._add(Node(op, tuple(inputs), outputs, held, tuple(regions), self.location))
         return outputs
 
     def adopt(self, node: Node, inputs: Sequence[Value], regions: Sequence[Graph] = ()) -> tuple[Value, ...]:
         """Add a node of another graph, which was checked there, on values of the same types; its results are new."""
-        outputs = tuple(Value(self._unique(node.op), value.type) for value in node.outputs)
-        made = Node(node.op, tuple(inputs), outputs, node.attrs, tuple(regions), self.location)
-        self._nodes.append(made)
-        self._producers.update(dict.fromkeys(outputs, made))
+        outputs = tuple([Value(self._unique(node.op), value.type) for value in node.outputs])
+        self._add(Node(node.op, tuple(inputs), outputs, node.attrs, tuple(regions), self.location))
         return outputs
+
+    def _add(self, node: Node) -> None:
+        self._nodes.append(node)
+        for value in node.outputs:
+            self._producers[value] = node
 
     def constant(self, array: NDArray[Any], name: str = "constant") -> Value:
         """Add a constant; a writeable array is copied."""

@@ -9,6 +9,8 @@ from autofuse.ir.graph import Graph, Node, Value
 
 def substituted(graph: Graph, to: Mapping[Value, Value]) -> Graph:
     """The graph with values replaced by `to`, wherever they are read or defined; the same object if none is there."""
+    if not to:
+        return graph
     held = (
         replaced(graph.inputs, to),
         tuple(substituted_node(node, to) for node in graph.nodes),
@@ -22,6 +24,9 @@ def substituted(graph: Graph, to: Mapping[Value, Value]) -> Graph:
 
 def substituted_node(node: Node, to: Mapping[Value, Value]) -> Node:
     """The node with its operands, results and the values of its regions replaced; the same object if none is there."""
+    absent = to.keys().isdisjoint
+    if not node.regions and absent(node.inputs) and absent(node.outputs):
+        return node
     held = (replaced(node.inputs, to), replaced(node.outputs, to))
     regions = tuple(substituted(region, to) for region in node.regions)
     if held == (node.inputs, node.outputs) and regions == node.regions:
@@ -31,4 +36,4 @@ def substituted_node(node: Node, to: Mapping[Value, Value]) -> Node:
 
 def replaced(values: Iterable[Value], to: Mapping[Value, Value]) -> tuple[Value, ...]:
     """Each value, or what takes its place."""
-    return tuple(to.get(value, value) for value in values)
+    return tuple([to.get(value, value) for value in values])

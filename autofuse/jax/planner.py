@@ -17,6 +17,8 @@ from autofuse.api.keptplans import KeptPlans
 from autofuse.api.plan import Plan
 from autofuse.errors import AutofuseError, BackendError, RunByJaxWarning, TraceError
 from autofuse.frontend.stablehlo.function import StableHloFunction
+from autofuse.frontend.stablehlo.module import Module
+from autofuse.frontend.stablehlo.source import TEXT
 from autofuse.frontend.stablehlo.survey import untranslated
 from autofuse.jax.callee import Callee
 from autofuse.targets.base import XlaEntry
@@ -56,17 +58,22 @@ class Planner:
                 try:
                     plan = self._jit(function).plan(*function.example_specs)
                 except TraceError as error:
-                    raise self._told(error, untranslated(module)) from None
+                    raise self._told(error, untranslated(Module(module, TEXT))) from None
+                finally:
+                    function.let_go()
                 self._plans.keep(callee.key, plan, plan.constant_bytes)
         return plan
 
     def tuned(self, callee: Callee, tune: Callable[[Callable[..., Any]], Plan]) -> None:
         """Have the plan of a callee be what `tune` makes of its function."""
         module = callee.lowered().compiler_ir("stablehlo")
+        function = self._program(callee, module)
         try:
-            plan = tune(self._program(callee, module))
+            plan = tune(function)
         except TraceError as error:
-            raise self._told(error, untranslated(module)) from None
+            raise self._told(error, untranslated(Module(module, TEXT))) from None
+        finally:
+            function.let_go()
         with self._lock:
             self._plans.keep(callee.key, plan, plan.constant_bytes)
 
@@ -114,6 +121,10 @@ class InPlace:
     def example_specs(self) -> tuple[Any, ...]:
         """What it can be called with."""
         return self._program.example_specs
+
+    def let_go(self) -> None:
+        """Keep no module of jaxlib's."""
+        self._program.let_go()
 
     def __call__(self, *arrays: Any) -> Any:
         found = self._program(*arrays)

@@ -44,8 +44,12 @@ class Emitter:
         """Add a constant."""
         value = self.builder.constant(array)
         if array.ndim == 0:
-            self._numbers[value] = array[()]
+            self.note(value, array[()])
         return value
+
+    def note(self, value: Value, number: Any) -> None:
+        """Remember which number a scalar is."""
+        self._numbers[value] = number
 
     def number(self, value: Value) -> Any:
         """The number that a scalar is known to be; None if it is not known."""

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from autofuse.errors import ArgumentError
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.spec import Spec
-from autofuse.frontend.stablehlo.bindings import is_bytecode, parsed, reading
+from autofuse.frontend.stablehlo.bindings import is_bytecode, parsed, printed, reading
 from autofuse.frontend.stablehlo.highlevel import legalised
 from autofuse.frontend.stablehlo.layout import layout_of
+from autofuse.frontend.stablehlo.module import Module
 from autofuse.frontend.stablehlo.source import TEXT, Source, source_of
 from autofuse.frontend.stablehlo.specialised import made_static
 from autofuse.frontend.stablehlo.splicing import spliced
@@ -26,6 +27,7 @@ from autofuse.frontend.stablehlo.translation import Parameter, graph_of, paramet
 from autofuse.frontend.stablehlo.trial import require_readable, require_shallow
 from autofuse.frontend.tracecontext import CallScope, current, is_active
 from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.host.collecting import collecting_less
 from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.parameters import leaves_of_call
@@ -68,17 +70,24 @@ class StableHloFunction:
     def of_module(cls, module: Any, name: str, names: Sequence[str | None] = ()) -> StableHloFunction:
         """The program of a module of static extents that jaxlib holds in memory. It is translated at the first use.
 
-        `names`: of its arguments, all of them or none: the module's own where they are None.
+        The module is its own from now on, until `let_go`. `names`: of the program's arguments, all of them or none: the
+        module's own where they are None.
         """
         function = cls.__new__(cls)
         bytecode = BytesIO()
         with reading():
             module.operation.write_bytecode(bytecode)
             function._describe(Source(bytecode.getvalue(), TEXT, name, trusted=True), module, names)
-            text = str(module.operation.get_asm(enable_debug_info=False))
-        names = ",".join(function._layout.names)
-        function.source_digest = hashlib.sha256(f"{name} {names}\n{text}".encode()).hexdigest()
+            text = printed(module, use_local_scope=True)
+        function._held = module
+        called = ",".join(function._layout.names)
+        function.source_digest = hashlib.sha256(f"{name} {called}\n{text}".encode()).hexdigest()
         return function
+
+    def let_go(self) -> None:
+        """Keep the program alone, not jaxlib's module, which takes far more memory."""
+        with self._lock:
+            self._held = None
 
     def _read(self, source: Source, module: Any) -> None:
         self._describe(source, module)
@@ -101,6 +110,8 @@ class StableHloFunction:
         self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in self._layout.names])
         self._graphs: dict[tuple[TensorType, ...], Graph] = {}
         self._lock = threading.Lock()
+        self._held: Any = None
+        """The module, where it is at hand."""
 
     @property
     def graph(self) -> Graph:
@@ -160,17 +171,18 @@ class StableHloFunction:
             found = self._graphs.get(key)
             if found is None:
                 with reading():
-                    module = parsed(self._source.data)
+                    module = parsed(self._source.data) if self._held is None else self._held
                     is_own = key == self._own_types()
                     graph = self._translated(module if is_own else made_static(module, key, self._source.name))
+                self._held = None
                 if len(self._graphs) >= _MOST_GRAPHS:
                     del self._graphs[next(iter(self._graphs))]
                 found = self._graphs[key] = graph
         return found
 
     def _translated(self, module: Any) -> Graph:
-        legalised(module)
-        return graph_of(module, self._source.name, self._source.own)
+        with collecting_less():
+            return graph_of(legalised(Module(module, self._source.own)), self._source.name)
 
     def _returned(self, arrays: Sequence[Any]) -> Any:
         structure = self._layout.results

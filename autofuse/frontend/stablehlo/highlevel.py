@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from autofuse.frontend.stablehlo.bindings import bindings, lowered
+from autofuse.frontend.stablehlo.module import Module
 from autofuse.frontend.stablehlo.table import RULES
 
 _PREFIX = "chlo."
@@ -21,19 +22,24 @@ REWRITTEN = frozenset(
 """Those of StableHLO."""
 
 
-def legalised(module: Any) -> None:
-    """Write such operations as others, in place; those that have a rule of their own stay what they are."""
-    found: list[Any] = []
-    module.operation.walk(lambda operation: _collect(operation, found))
+def legalised(module: Module) -> Module:
+    """The module with such operations written as others; those that have a rule of their own stay what they are.
+
+    jaxlib's module changes.
+    """
+    if not module.mentions((_PREFIX, *REWRITTEN)):
+        return module
+    held, found = module.held, list[Any]()
+    held.operation.walk(lambda operation: _collect(operation, found))
     if any(operation.name in REWRITTEN for operation in found):
-        lowered(module, "func.func(stablehlo-canonicalize-dynamism)")
+        lowered(held, "func.func(stablehlo-canonicalize-dynamism)")
     high = [operation for operation in found if operation.name.startswith(_PREFIX)]
-    if all(operation.name in RULES for operation in high):
-        return
-    for operation in high:
-        if _KEPT + operation.name.removeprefix(_PREFIX) in RULES and not len(operation.attributes):
-            _hide(operation)
-    lowered(module, "func.func(chlo-legalize-to-stablehlo)")
+    if not all(operation.name in RULES for operation in high):
+        for operation in high:
+            if _KEPT + operation.name.removeprefix(_PREFIX) in RULES and not len(operation.attributes):
+                _hide(operation)
+        lowered(held, "func.func(chlo-legalize-to-stablehlo)")
+    return Module(held, module.own)
 
 
 def _collect(operation: Any, found: list[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from autofuse.frontend.stablehlo.source import Source
@@ -80,9 +81,12 @@ def _hints(structures: Sequence[Tree], leaves: Sequence[str | None]) -> list[tup
 def _names(hints: Sequence[tuple[str | None, ...]], by_name: tuple[str, ...]) -> tuple[str, ...]:
     """Distinct names of arguments: the beginning of what its arrays are called (`params` of `params['w']`)."""
     names: list[str] = []
+    taken: set[str] = set()
     for number, hint in enumerate(hints):
         word = _WORD.match(next(filter(None, hint), ""))
         name = word[0] if word is not None and not keyword.iskeyword(word[0]) else ""
-        names.append(name if name and name not in names else f"arg{number}")
+        names.append(name if name and name not in taken else f"arg{number}")
+        taken.add(names[-1])
     names[len(names) - len(by_name) :] = by_name
-    return tuple(name if names.count(name) == 1 else f"arg{number}" for number, name in enumerate(names))
+    times = Counter(names)
+    return tuple(name if times[name] == 1 else f"arg{number}" for number, name in enumerate(names))

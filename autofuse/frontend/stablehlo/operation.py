@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.frontend.stablehlo.bindings import Bindings
+from autofuse.frontend.stablehlo.attributes import Attributes
+from autofuse.frontend.stablehlo.bindings import bindings
 from autofuse.frontend.stablehlo.constants import array_of, complex_array_of
+from autofuse.frontend.stablehlo.genericform import Block, Written
 from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
-from autofuse.frontend.stablehlo.tensortypes import tensor_type
+from autofuse.frontend.stablehlo.tensortypes import results_of
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 
@@ -23,16 +25,21 @@ _MISSING: Any = object()
 class Operation:
     """One operation of a module. Attributes that are not there are the default, or an UnsupportedOperation."""
 
-    def __init__(self, operation: Any, operands: Sequence[Value], found: Bindings) -> None:
-        self._mlir = operation
-        self._bindings = found
-        self.name: str = operation.operation.name
+    __slots__ = ("_attributes", "_written", "operands")
+
+    def __init__(self, written: Written, operands: Sequence[Value], attributes: Attributes) -> None:
+        self._written = written
+        self._attributes = attributes
         self.operands: tuple[Value, ...] = tuple(operands)
+
+    @property
+    def name(self) -> str:
+        return self._written.name
 
     @property
     def types(self) -> tuple[TensorType, ...]:
         """The types of the results."""
-        return tuple(tensor_type(str(result.type)) for result in self._mlir.results)
+        return results_of(self._written.types)
 
     @property
     def type(self) -> TensorType:
@@ -41,20 +48,17 @@ class Operation:
         return type_
 
     @property
-    def regions(self) -> tuple[Any, ...]:
+    def regions(self) -> tuple[Block | None, ...]:
         """The blocks of its regions, one of each; None for a region without any."""
-        return tuple(next(iter(region.blocks), None) for region in self._mlir.regions)
+        return tuple(blocks[0] if blocks else None for blocks in self._written.regions)
 
     def has(self, name: str) -> bool:
         """Whether there is such an attribute."""
-        return name in self._mlir.attributes
+        return name in self._attributes
 
     def integers(self, name: str, default: Sequence[int] = _MISSING) -> tuple[int, ...]:
         """A list of numbers."""
-        attribute = self._attribute(name, default)
-        if isinstance(attribute, tuple | list):
-            return tuple(attribute)
-        return tuple(int(n) for n in (attribute if hasattr(attribute, "__iter__") else np.array(attribute).ravel()))
+        return tuple(self._as(_integers, name, default))
 
     def flags(self, name: str, default: Sequence[bool]) -> tuple[bool, ...]:
         """A list of truth values."""
@@ -62,58 +66,87 @@ class Operation:
 
     def pairs(self, name: str, count: int) -> tuple[tuple[int, int], ...]:
         """Pairs of numbers, (0, 0) so many times where there are none."""
-        if not self.has(name):
-            return ((0, 0),) * count
-        table = np.array(self._attribute(name, None)).reshape(-1, 2)
-        return tuple((int(low), int(high)) for low, high in table)
+        return self._as(_pairs, name, ((0, 0),) * count)
 
     def integer(self, name: str, default: int = _MISSING) -> int:
         """A number."""
-        attribute = self._attribute(name, default)
-        return attribute if isinstance(attribute, int) else int(attribute.value)
+        return self._as(_integer, name, default)
 
     def number(self, name: str) -> float:
         """A number that need not be whole."""
-        return float(self._attribute(name, _MISSING).value)
+        return self._as(_number, name)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A truth value."""
-        attribute = self._attribute(name, default)
-        return attribute if isinstance(attribute, bool) else bool(attribute.value)
+        return self._as(_flag, name, default)
 
     def word(self, name: str, default: str = _MISSING) -> str:
         """One of a few words, such as `EQ`; or a text; or the name of a function."""
-        attribute = self._attribute(name, default)
-        if isinstance(attribute, str):
-            return attribute
-        found = _WORD.search(str(attribute))
-        return str(attribute.value) if hasattr(attribute, "value") else found[1] if found else str(attribute)
+        return self._as(_word, name, default)
 
     def names(self, name: str) -> tuple[str, ...]:
         """A list of names of functions."""
-        return tuple(str(found.value) for found in self._attribute(name, ()))
+        return self._as(_names, name, ())
 
     def dimensions(self, name: str, kind: str) -> Any:
         """Dimension numbers, which arrive without a class of their own: read as `kind` of the bindings."""
-        return getattr(self._bindings.stablehlo, kind)(self._attribute(name, _MISSING))
+        return getattr(bindings().stablehlo, kind)(self._as(_itself, name))
 
     def array(self, name: str) -> NDArray[Any]:
-        """An array of numbers."""
-        if name in self._mlir.attributes and self.type.dtype.is_complex:  # of which jaxlib has no class
-            return complex_array_of(self._mlir.operation.get_asm(large_elements_limit=None), self.type)
-        return array_of(self._attribute(name, _MISSING))
+        """An array of numbers, not to be written to."""
+        if self.type.dtype.is_complex:  # of which jaxlib has no class
+            return complex_array_of(self._attributes.text, self.type)
+        return self._as(_array, name)
 
     def entry(self, name: str, key: str) -> Any:
         """An entry of a dictionary of attributes, a number or a text; None where there is none."""
-        attribute = self._attribute(name, {})
+        attribute = self._as(_itself, name, {})
         return attribute[key].value if key in attribute else None
 
-    def _attribute(self, name: str, default: Any) -> Any:
-        if name not in self._mlir.attributes:
-            if default is _MISSING:
-                raise UnsupportedOperation(f"has no attribute {name}", "write the operation with all of its attributes")
-            return default
+    def _as(self, convert: Callable[[Any], Any], name: str, default: Any = _MISSING) -> Any:
         try:
-            return self._mlir.attributes[name]
-        except TypeError:
-            raise UnsupportedOperation(f"has an attribute {name} of a kind that jaxlib does not read") from None
+            return self._attributes.converted(name, convert)
+        except KeyError:
+            if default is _MISSING:
+                problem = f"has no attribute {name}"
+                raise UnsupportedOperation(problem, "write the operation with all of its attributes") from None
+            return default
+
+
+def _itself(attribute: Any) -> Any:
+    return attribute
+
+
+def _integers(attribute: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in (attribute if hasattr(attribute, "__iter__") else np.array(attribute).ravel()))
+
+
+def _pairs(attribute: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((int(low), int(high)) for low, high in np.array(attribute).reshape(-1, 2))
+
+
+def _integer(attribute: Any) -> int:
+    return int(attribute.value)
+
+
+def _number(attribute: Any) -> float:
+    return float(attribute.value)
+
+
+def _flag(attribute: Any) -> bool:
+    return bool(attribute.value)
+
+
+def _word(attribute: Any) -> str:
+    found = _WORD.search(str(attribute))
+    return str(attribute.value) if hasattr(attribute, "value") else found[1] if found else str(attribute)
+
+
+def _names(attribute: Any) -> tuple[str, ...]:
+    return tuple(str(found.value) for found in attribute)
+
+
+def _array(attribute: Any) -> NDArray[Any]:
+    found = array_of(attribute)
+    found.setflags(write=False)
+    return found

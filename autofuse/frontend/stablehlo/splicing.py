@@ -9,7 +9,7 @@ from autofuse.frontend.tracecontext import Tracing
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
-from autofuse.ir.substitution import replaced, substituted
+from autofuse.ir.substitution import substituted
 
 
 def spliced(tracing: Tracing, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
@@ -27,7 +27,7 @@ def spliced(tracing: Tracing, graph: Graph, arguments: Sequence[Value]) -> list[
     for node in graph.nodes:
         tracing.builder.location = node.location or here
         regions = [substituted(region, held | _anew(region)) for region in node.regions]
-        outputs = tracing.adopt(node, replaced(node.inputs, held), regions)
+        outputs = tracing.adopt(node, [held[value] for value in node.inputs], regions)
         held.update(zip(node.outputs, outputs, strict=True))
     tracing.builder.location = here
     return [held[value] for value in graph.outputs]

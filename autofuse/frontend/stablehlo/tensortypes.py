@@ -14,6 +14,8 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
 _TENSOR = re.compile(r"tensor<((?:[0-9?]+x)*)([A-Za-z0-9]+|complex<[a-z0-9]+>)>")
+_SEPARATOR = re.compile(r", (?=[!\w]+[<.]|\()")
+"""Between types, not within one."""
 ELEMENTS: Mapping[str, DType] = {
     "i1": dtypes.BOOL,
     **{f"i{d.bits}": d for d in dtypes.ALL if d.kind == "int"},
@@ -69,6 +71,15 @@ def tensor_type(text: str) -> TensorType:
         return TensorType(extents, found.dtype)
     except GraphError as error:
         raise UnsupportedOperation(f"has a value that cannot be: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def results_of(text: str) -> tuple[TensorType, ...]:
+    """The types behind the arrow of an operation's types: one, or several in parentheses."""
+    results = text.partition(") -> ")[2]
+    if not results.startswith("("):
+        return (tensor_type(results),)
+    return tuple(tensor_type(part) for part in _SEPARATOR.split(results[1:-1]) if part)
 
 
 def mlir_text(type_: TensorType) -> str:

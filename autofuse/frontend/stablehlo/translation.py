@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from autofuse.errors import GraphError, ParseError
 from autofuse.frontend import finishing
-from autofuse.frontend.stablehlo.bindings import Bindings, bindings
 from autofuse.frontend.stablehlo.emitter import Emitter
-from autofuse.frontend.stablehlo.locations import given_name, location_of
+from autofuse.frontend.stablehlo.genericform import Block, Written
+from autofuse.frontend.stablehlo.locations import given_name
+from autofuse.frontend.stablehlo.module import MAIN, Module, main_of
 from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.refusals import OUTSIDE, UnsupportedOperation, refusal
 from autofuse.frontend.stablehlo.table import RULES
 from autofuse.frontend.stablehlo.tensortypes import Shaped, shaped, tensor_type
 from autofuse.frontend.stablehlo.tuples import Bundle, elements_of
-from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.lazydataclass import dataclass
 
-MAIN = "main"
 _RETURNS = frozenset(("func.return", "stablehlo.return"))
-_TAKE_TUPLES = frozenset(("func.return", "func.call", "stablehlo.tuple", "stablehlo.get_tuple_element"))
+_TUPLE = "stablehlo.tuple"
+_TAKE_TUPLES = frozenset(("func.return", "func.call", _TUPLE, "stablehlo.get_tuple_element"))
 _DEEPEST = 64
 """Calls within calls."""
 
@@ -36,75 +37,59 @@ class Parameter:
 
 
 def parameters_of(module: Any) -> tuple[Parameter, ...]:
-    """The arguments of a module's main function. Raises ParseError without one, TraceError for types of no graph."""
-    main = main_of(module)
+    """The arguments of the main function of jaxlib's module.
+
+    Raises ParseError without such a function, TraceError for types of no graph.
+    """
     try:
-        return tuple(Parameter(given_name(given.location), shaped(str(given.type))) for given in main.arguments)
+        return tuple(
+            Parameter(given_name(str(given.location)), shaped(str(given.type))) for given in main_of(module).arguments
+        )
     except UnsupportedOperation as error:
         raise refusal(f"@{MAIN}", None, error.problem, error.instead) from None
 
 
-def main_of(module: Any) -> Any:
-    """The function that a module is run by. Raises ParseError."""
-    functions = _functions(module)
-    if MAIN in functions:
-        return functions[MAIN]
-    public = [name for name, found in functions.items() if "sym_visibility" not in found.attributes]
-    if len(public) == 1:
-        return functions[public[0]]
-    names = ", ".join(f"@{name}" for name in functions) or "no functions"
-    raise ParseError(f"from_stablehlo: the module has no @{MAIN}; it has {names:.200}: rename the one to run to {MAIN}")
-
-
-def _functions(module: Any) -> Mapping[str, Any]:
-    found = {}
-    for operation in module.body.operations:
-        if operation.operation.name == "func.func":
-            found[str(operation.attributes["sym_name"].value)] = operation
-    return found
-
-
-def graph_of(module: Any, name: str, own: str) -> Graph:
+def graph_of(module: Module, name: str) -> Graph:
     """The graph of a module's main function, whose arguments have static shapes.
 
-    `name`: of the graph. `own`: what to call the module's text in locations. Raises ParseError without a main function,
-    TraceError for what autofuse does not have.
+    `name`: of the graph. Raises ParseError without a main function, TraceError for what autofuse does not have.
     """
     for attribute in ("mhlo.num_partitions", "mhlo.num_replicas"):
-        attributes = module.operation.attributes
-        count = int(attributes[attribute].value) if attribute in attributes else 1
+        count = module.count(attribute)
         if count != 1:
             raise refusal(
                 f"@{MAIN}", None, f"is for {count} devices ({attribute})", "export the program for one device"
             )
-    return _Translator(module, own).graph(name)
+    return _Translator(module).graph(name)
 
 
 class _Translator:
     """Translates one module once."""
 
-    def __init__(self, module: Any, own: str) -> None:
-        self._bindings: Bindings = bindings()
-        self._own = own
-        self._functions = _functions(module)
-        self._main = main_of(module)
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._tuples = module.mentions((_TUPLE,))
         self._under_way: list[str] = []
-        self._scopes: list[dict[Any, Value]] = []
+        self._scopes: list[dict[str, Value]] = []
         """For each function under way: the values of the graph that stand for the module's."""
+        self._nodes: dict[tuple[str, str, str], tuple[Node, Any]] = {}
+        """By name, attributes and types of an operation: the node that it became, and the number that that is."""
 
     def graph(self, name: str) -> Graph:
         builder = GraphBuilder(name)
         emitter = Emitter(builder, self._block, self._call)
+        called, main = self._module.main
+        names = self._module.locations
         inputs = [
-            builder.input(tensor_type(str(given.type)), given_name(given.location) or f"arg{number}")
-            for number, given in enumerate(self._main.arguments)
+            builder.input(tensor_type(given.type), finishing.word(names.name(given.location) or f"arg{number}"))
+            for number, given in enumerate(main.regions[0][0].arguments if main.regions[0] else ())
         ]
-        outputs = self._body(str(self._main.attributes["sym_name"].value), self._main, emitter, inputs)
-        return finishing.finish(builder.finish(elements_of(outputs)), {value: value.name for value in inputs})
+        outputs = self._body(called, main, emitter, inputs)
+        return finishing.pruned(builder.finish(elements_of(outputs)))
 
     def _call(self, name: str, emitter: Emitter, arguments: Sequence[Value]) -> list[Value]:
-        function = self._functions.get(name)
-        if function is None or not len(function.regions[0].blocks):
+        function = self._module.functions.get(name)
+        if function is None or not function.regions[0]:
             raise UnsupportedOperation(f"calls @{name}, which the module does not define", "link the modules first")
         if name in self._under_way or len(self._under_way) >= _DEEPEST:
             raise UnsupportedOperation(
@@ -112,11 +97,11 @@ class _Translator:
             )
         return self._body(name, function, emitter, arguments)
 
-    def _body(self, name: str, function: Any, emitter: Emitter, arguments: Sequence[Value]) -> list[Value]:
+    def _body(self, name: str, function: Written, emitter: Emitter, arguments: Sequence[Value]) -> list[Value]:
         self._under_way.append(name)
         self._scopes.append({})
         try:
-            blocks = list(function.regions[0].blocks)
+            blocks = function.regions[0]
             if len(blocks) != 1:
                 raise UnsupportedOperation(
                     f"is in @{name}, which has {len(blocks)} blocks",
@@ -127,38 +112,76 @@ class _Translator:
             self._under_way.pop()
             self._scopes.pop()
 
-    def _block(self, block: Any, emitter: Emitter, arguments: Sequence[Value]) -> list[Value]:
+    def _block(self, block: Block, emitter: Emitter, arguments: Sequence[Value]) -> list[Value]:
         """The values that a block returns."""
-        scope = self._scopes[-1]
-        scope.update(zip(block.arguments, arguments, strict=True))
+        scope, function, place = self._scopes[-1], self._under_way[-1], self._module.locations.place
+        scope.update(zip((given.value for given in block.arguments), arguments, strict=True))
         outer = emitter.builder.location
         for operation in block.operations:
-            name = str(operation.operation.name)
-            operands = [scope[value] for value in operation.operands]
-            if name not in _TAKE_TUPLES and any(isinstance(value, Bundle) for value in operands):
+            operands = [scope[value] for value in operation.operands.split(", ")] if operation.operands else []
+            location = place(operation.location, function)
+            if self._tuples and operation.name not in _TAKE_TUPLES and any(isinstance(v, Bundle) for v in operands):
                 raise refusal(
-                    name,
-                    location_of(operation.location, self._under_way[-1], self._own),
+                    operation.name,
+                    location,
                     "takes a tuple; only calls of functions, tuple and get_tuple_element do",
                     "give its elements one by one",
                 )
-            if name in _RETURNS:
+            if operation.name in _RETURNS:
                 emitter.builder.location = outer
                 return operands
-            location = location_of(operation.location, self._under_way[-1], self._own)
             emitter.builder.location = location or outer
-            scope.update(zip(operation.results, self._results(name, operation, operands, emitter), strict=True))
+            results = self._again(operation, operands, emitter) or self._results(operation, operands, emitter)
+            if len(results) == 1:
+                scope[operation.results] = results[0]
+            else:
+                scope.update(zip(operation.values, results, strict=True))
         raise ParseError("from_stablehlo: a block ends without a return")
 
-    def _results(self, name: str, operation: Any, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value]:
-        """What a rule makes of an operation of that name. Raises TraceError that names it."""
-        location = emitter.builder.location
-        rule = RULES.get(name)
+    def _again(self, operation: Written, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value]:
+        """The results, where an operation that is written alike became one node; nothing where none did."""
+        known = self._nodes.get((operation.name, operation.attributes, operation.types))
+        if known is None:
+            return ()
+        node, number = known
+        for given, taken in zip(operands, node.inputs, strict=True):
+            if given.type is not taken.type and given.type != taken.type:
+                return ()
+        results = emitter.builder.adopt(node, operands)
+        if number is not None:
+            emitter.note(results[0], number)
+        return results
+
+    def _results(self, operation: Written, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value]:
+        """What a rule makes of an operation. Raises TraceError that names it."""
+        builder = emitter.builder
+        location, count = builder.location, len(builder.nodes)
+        rule = RULES.get(operation.name)
         try:
             if rule is None:
                 raise UnsupportedOperation("is not among the operations that autofuse translates")
-            return rule(Operation(operation, operands, self._bindings), emitter)
+            results = rule(Operation(operation, operands, self._module.attributes(operation)), emitter)
         except UnsupportedOperation as error:
-            raise refusal(name, location, error.problem, error.instead) from None
+            raise refusal(operation.name, location, error.problem, error.instead) from None
         except GraphError as error:
-            raise refusal(name, location, f"cannot be translated: {error}", OUTSIDE) from error
+            raise refusal(operation.name, location, f"cannot be translated: {error}", OUTSIDE) from error
+        if len(builder.nodes) == count + 1 and not operation.regions:
+            self._learn(operation, builder.nodes[-1], operands, results, emitter)
+        return results
+
+    def _learn(
+        self,
+        operation: Written,
+        node: Node,
+        operands: Sequence[Value],
+        results: Sequence[Value],
+        emitter: Emitter,
+    ) -> None:
+        """Keep the one node that an operation became, where it does nothing but take the operands and give the results.
+
+        Its place tells it from nodes of a function that is called.
+        """
+        same = node.inputs == tuple(operands) and node.outputs == tuple(results)
+        if same and node.location is emitter.builder.location:
+            number = emitter.number(node.output) if len(results) == 1 else None
+            self._nodes[operation.name, operation.attributes, operation.types] = node, number

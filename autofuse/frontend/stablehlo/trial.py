@@ -69,9 +69,10 @@ def main() -> None:
     limit = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_CPU, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     from autofuse.frontend.stablehlo.bindings import parsed
+    from autofuse.frontend.stablehlo.module import Module
     from autofuse.frontend.stablehlo.translation import graph_of
 
     try:
-        graph_of(parsed(sys.stdin.buffer.read()), "trial", "")
+        graph_of(Module(parsed(sys.stdin.buffer.read()), ""), "trial")
     except Exception:  # noqa: BLE001 - only crashes count here
         sys.exit(1)
