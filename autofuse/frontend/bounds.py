@@ -41,12 +41,13 @@ def require_index_dtype(dtype: np.dtype[Any]) -> None:
         raise TypeError(f"Cannot cast array data from {dtype!r} to {np.dtype(np.intp)!r} according to the rule 'safe'")
 
 
-def check_holds(condition: Callable[[], Value], what: str) -> None:
+def check_holds(condition: Callable[[], Value], what: str, raises: type[Exception] = ValueError) -> None:
     """Record that all elements of a bool array must hold, where checks are asked for; it is made only there.
 
-    `what`: what is wrong where they do not, as NumPy says it. To catch that is a TraceError.
+    `what`: what is wrong where they do not, as NumPy says it. `raises`: what NumPy or Python raises then; to catch that
+    is a TraceError.
     """
-    require_uncaught(f'"{what}"', "ask before whether it holds", ValueError)
+    require_uncaught(f'"{what}"', "ask before whether it holds", raises)
     tracing = current()
     if tracing.check_bounds:
         holds = convert(condition(), _I64)

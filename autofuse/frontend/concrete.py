@@ -74,6 +74,9 @@ class Concrete:
             )
         )
 
+    def __str__(self) -> str:
+        return repr(self) if self.known is None else str(self._concrete("str()", ""))
+
     def __format__(self, text: str) -> str:
         if self.known is None and not text:
             return repr(self)

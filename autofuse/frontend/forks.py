@@ -78,8 +78,17 @@ class Fork:
         """What an iteration appends to those, in turn."""
         self.places: dict[Any, Any] = {}
         """Elements and attributes of objects from outside that it sets (`rolling.places`), and what they were."""
+        self.variables: set[int] = set()
+        """The variables that its statements bind: the identities of their cells."""
+        self.around: set[int] = set()
+        """The cells of all variables of the function around that it knows."""
         self._begun: dict[Any, int] = {}
         self._seen: set[Any] = set()
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is of a loop's body."""
+        return self._carried is not None
 
     def contents(self, storage: Any, outside: Callable[[], Contents | None]) -> Contents | None:
         """An array as the region sees it. `outside`: as the enclosing one does."""

@@ -111,6 +111,18 @@ def _powered_in_place(self: Any, exponent: Any) -> Any:
     return self
 
 
+def _compared(ufunc: np.ufunc, *, of_others: bool) -> Callable[[Any, Any], Any]:
+    """`__eq__` or `__ne__`, which say something of None and text, too: `of_others`."""
+    forward, _, _ = _binary(ufunc)
+
+    def method(self: Any, other: Any) -> Any:
+        if other is not None and not isinstance(other, str | bytes):
+            return forward(self, other)
+        return of_others if self.is_scalar else call(np.full, self.shape, of_others)
+
+    return method
+
+
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
     return lambda self: call_ufunc(ufunc, "__call__", (self,), {})
 
@@ -167,6 +179,8 @@ def _install() -> None:
     Operators.__rdivmod__ = reflected  # pyright: ignore[reportAttributeAccessIssue]
     for name, ufunc in COMPARISONS.items():
         setattr(Operators, f"__{name}__", _binary(ufunc)[0])
+    for name in ("eq", "ne"):
+        setattr(Operators, f"__{name}__", _compared(COMPARISONS[name], of_others=name == "ne"))
     for name, ufunc in {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}.items():
         setattr(Operators, f"__{name}__", _unary(ufunc))
     for name in _SAME_AS_FUNCTION:

@@ -25,7 +25,6 @@ class TracerArray(Operators, Concrete):
 
     __slots__ = ("cell", "is_scalar")
     __array_priority__ = 1000.0
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  # as ndarray
 
     def __init__(self, cell: Cell, *, is_scalar: bool = False) -> None:
         self.cell = cell
@@ -104,6 +103,11 @@ class TracerArray(Operators, Concrete):
     def __deepcopy__(self, memo: Any) -> Any:
         del memo
         return self.copy()
+
+    def __hash__(self) -> int:
+        if not self.is_scalar:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        return hash(self._concrete("a key of a dict, or an element of a set,", "keep the values in an array"))
 
     def __getstate__(self) -> Any:
         raise trace_error("a traced array cannot be pickled", "keep it inside the traced function")

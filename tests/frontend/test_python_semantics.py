@@ -158,7 +158,137 @@ def recursion(x):
     return x
 
 
+def divisions(x):
+    p, q = float(x[0]) - 0.5, float(x[1]) + 0.25
+    k, n = int(x[2] * 20) - 9, int(x[3] * 9) - 10
+    return p / q, p // q, p % q, divmod(-p, q), p // -0.3, p % -0.3, k // n, k % n, k / n, k // -3, k % -3, 7 // n
+
+
+def means(x):
+    n, total = 0, 0.0
+    for value in x:
+        if value > 0.25:
+            n += 1
+            total += float(value)
+    return total / n if n else 0.0
+
+
+def elements(x):
+    flags = x > 0.5
+    return x[0].item() * 2, x.item(3), flags[1].item(), np.argmax(x).item() + 1
+
+
+def lists_of_elements(x):
+    values, table = x.tolist(), x.reshape(4, 5).tolist()
+    return values[0] + values[1], table[1][2] * 2, np.array(values), sum(table[3])
+
+
+def extremes(x):
+    y = x * 1.0
+    y[3] = math.nan
+    z = x * 1.0
+    z[0] = math.nan
+    return max(x), min(x[:3]), max(y), min(z), max([x[0], 0.5]), max((v for v in x), default=0.0), min([], default=1)
+
+
+def comparisons_with_nothing(x):
+    return x[0] == None, (x == None)[0], x[0] != "x", (x != "x")[1]  # noqa: E711  # as users write it
+
+
+def conversions(x):
+    whole = np.int32(x[0] * 5), np.float64(int(x[2] * 5))
+    return np.float32(x[0]), np.float32(float(x[1])), np.bool_(x[3] > 0.5), whole
+
+
+def lists_at_places_of_data(x):
+    k = int(x[0] * 4)
+    counts, weights, flags = [0] * 4, [1.0, 2.0, 3.0, 4.0], [False] * 4
+    for i in range(5):
+        counts[int(x[i] * 4)] += 1
+    weights[k] = 0.5
+    weights[-k - 1] += 1.0
+    flags[k] = True
+    if x[1] > 0.5:
+        counts[k] = 9
+    return counts, weights[k] + weights[-1 - k], flags, [5, 6, 7, 8][k], weights
+
+
+def cases(x):
+    s = 0.0
+    for i in range(N):
+        match int(x[i] * 4):
+            case 0:
+                s += 1.0
+            case 1 | -1:
+                s *= 0.5
+            case k if k > 2:
+                s -= k
+            case _:
+                s += x[i]
+    return s
+
+
+def variables_of_a_function_around(x):
+    n, s = 0, 0.0
+
+    def add(value):
+        nonlocal n, s
+        n += 1
+        s = 0.5 * s + value
+        return s > 0.7
+
+    for i in range(N):
+        add(x[i])
+        if x[i] > 0.5 and add(1.0):
+            x[i] = n
+    return n, s, x
+
+
+def variables_of_a_function_in_a_loop(x):
+    def total(value):
+        kept = 0.0
+
+        def add(more):
+            nonlocal kept
+            kept += more
+
+        for k in range(N):
+            add(value * k)
+        return kept
+
+    s = 0.0
+    for i in range(N):
+
+        def note(value):
+            nonlocal s
+            s = 0.5 * s + value
+
+        note(total(x[i]))
+    return s
+
+
+def lists_on_either_side(x):
+    if x[0] > 0.5:
+        pair = [x[1], 2.0]
+    else:
+        pair = [0.5, x[2]]
+    pair[0] += 1.0
+    return pair
+
+
 PROGRAMS = [
+    divisions,
+    means,
+    elements,
+    lists_of_elements,
+    extremes,
+    comparisons_with_nothing,
+    conversions,
+    lists_at_places_of_data,
+    cases,
+    variables_of_a_function_around,
+    variables_of_a_function_in_a_loop,
+    lists_on_either_side,
     and_in_a_condition,
     or_in_a_condition,
     and_as_a_value,
@@ -192,8 +322,31 @@ def test_one_trace_serves_all_values(program: Callable[..., Any]) -> None:
         np.testing.assert_equal(left, own)
 
 
-def test_recursive_functions_are_rolled() -> None:
-    assert "20 iterations became a loop" in str(agree(recursion, RNG.random(N)).loops)
+@pytest.mark.parametrize("program", [recursion, cases, variables_of_a_function_around])
+def test_these_are_rolled(program: Callable[..., Any]) -> None:
+    assert "iterations became a loop" in str(trace(program, RNG.random(N)).loops)
+
+
+def test_lists_of_elements_are_the_array_that_they_came_from() -> None:
+    def function(x):
+        return np.array(x.tolist())
+
+    assert not trace(function, RNG.random(N)).graph.nodes
+
+
+def test_divisions_by_0_of_the_run_are_checked_on_wish() -> None:
+    def function(x):
+        return float(x[0]) / float(x[1])
+
+    assert run(trace(function, np.ones(2)), (np.array([1.0, 0.0]),))[0] == np.inf
+    with pytest.raises(ValueError, match="division by zero"):
+        run(trace(function, np.ones(2), check_bounds=True), (np.array([1.0, 0.0]),))
+
+    def by_nothing(x):
+        return float(x[0]) / 0
+
+    with pytest.raises(ZeroDivisionError):
+        trace(by_nothing, np.ones(2))
 
 
 def caught_root(x):
@@ -247,7 +400,20 @@ def text_that_is_told(x):
     return x * 2.0
 
 
+def caught_division(x):
+    try:
+        return float(x[0]) / float(x[1])
+    except ZeroDivisionError:
+        return 0.0
+
+
+def a_key_of_the_run(x):
+    return {x[0]: 1.0}
+
+
 REFUSALS = {
+    'a ZeroDivisionError of "division by zero" is caught': caught_division,
+    "a key of a dict": a_key_of_the_run,
     "the text of a traced value is made here": text_of_an_element,
     "the text of a traced value is made": text_as_a_key,
     "a ValueError of math.sqrt() is caught": caught_root,

@@ -17,14 +17,14 @@ X = np.arange(1.0, 5.0)
 
 def _except_exception(x: Any) -> Any:
     try:
-        return x if x.sum().item() > 0 else -x
+        return x if x.sum().tobytes() else -x
     except Exception:  # noqa: BLE001 - what the test is about
         return x * 0
 
 
 def _bare_except(x: Any) -> Any:
     try:
-        return x * x[0].item()
+        return x * x[0].tobytes()
     except:  # noqa: E722 - what the test is about
         return x
 
@@ -52,7 +52,7 @@ def _by_name(x: Any) -> Any:
 
 def _finally(x: Any) -> Any:
     try:
-        return x[0].item() * x
+        return x[0].tobytes() * x
     finally:
         return x  # noqa: B012, SIM107 - what the test is about
 

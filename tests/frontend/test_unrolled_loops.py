@@ -263,7 +263,7 @@ def chosen_from_a_list(x):
 
 @pytest.mark.parametrize(
     "program",
-    [inserted, table, outer_variable, left_early, iterator, pulled, caught, closures, chosen_from_a_list],
+    [inserted, table, left_early, iterator, pulled, caught, closures, chosen_from_a_list],
     ids=lambda program: program.__name__,
 )
 def test_python_state_that_changes_is_unrolled(program) -> None:
@@ -272,6 +272,10 @@ def test_python_state_that_changes_is_unrolled(program) -> None:
 
 def test_attributes_that_the_first_iteration_adds_are_state_behind_it() -> None:
     assert loops(agree(attribute, RNG.random(20))) == ["scan 19"]
+
+
+def test_variables_that_an_inner_function_binds_are_state() -> None:
+    assert loops(agree(outer_variable, RNG.random(20))) == ["scan 20"]
 
 
 def test_lists_made_in_an_iteration_may_grow_in_it() -> None:

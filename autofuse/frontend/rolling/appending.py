@@ -13,7 +13,7 @@ from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.carried import Carry, Name, left_as, zeros
 from autofuse.frontend.rolling.frames import Frame
-from autofuse.frontend.rolling.numbers import Atom, Number, Truth, floating, truth_of
+from autofuse.frontend.rolling.numbers import Atom, Number, Truth, truth_of
 from autofuse.frontend.tracecontext import current, innermost_fork
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.graph import Value
@@ -290,7 +290,11 @@ def row_of(rows: Rows, number: int, like: Any) -> Any:
     """One row of a stack: an array, or a number as `like` is, which an iteration left."""
     cell = _RowCell(rows, number, like.cell.type)
     if isinstance(like, Number):
-        return floating(cell.read()) if like.python is float else Number({Atom(cell.read(), like.low, like.high): 1})
+        if like.python is int:
+            return Number({Atom(cell.read(), like.low, like.high, by_data=like.by_data): 1})
+        made = Number(None, source=cell.read)
+        made.cell = cell  # so that an array of all of them is known for the stack
+        return made
     if isinstance(like, Truth):
         return truth_of(fresh(cell.read()))
     return left_as(TracerArray(cell, is_scalar=like.is_scalar), like)

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.operators import COMPARISONS
+from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.rolling.numbers import (
     OPERATIONS,
     Atom,
@@ -30,6 +32,7 @@ from autofuse.frontend.tracer import TracerArray, fresh
 _I64, _F64 = np.dtype(np.int64), np.dtype(np.float64)
 _EXACT = 1 << 53
 """Integers up to here are floats of 64 bits exactly."""
+_BY_ZERO = "division by zero"
 
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
@@ -104,37 +107,54 @@ def _multiply(a: Any, b: Any) -> Any:
 
 
 def _true_divide(a: Any, b: Any) -> Any:
-    _nonzero(b)
+    _require_divisor(b)
     for number in (a, b):
-        if not _is_float(number) and max(map(abs, _ends(number))) > _EXACT:
+        ends = (0, 0) if _is_float(number) else (plain(number).low or 0, plain(number).high or 0)
+        if max(map(abs, ends)) > _EXACT:
             raise CannotRollError("it divides integers that no float holds")
     return _float("divide", a, b)
 
 
 def _floor_divide(a: Any, b: Any) -> Any:
-    if _is_float(a, b) or not _is_positive(b):
-        raise CannotRollError("it divides by what is no integer that is known to be positive")
+    _require_divisor(b)
+    if _is_float(a, b):
+        return _by_ufunc(np.floor_divide, a, b)
+    if type(b) is int and b < 0:
+        return _floor_divide(_times(a, -1), -b)
     number = plain(a)
     if type(b) is int and all(by % b == 0 for by in number.terms.values()):
         return simplified(Number({atom: by // b for atom, by in number.terms.items()}, number.constant // b))
-    if (type(b) is int and number.low is None) or number.high is None:
+    if not _is_positive(b) or None in (number.low, number.high, plain(b).high):
         weight, slack = number.growth
-        return _computed(np.floor_divide, a, b, (None, None), (weight / b, slack / b + 1))
+        by = b if type(b) is int else 1
+        return _computed(np.floor_divide, a, b, _symmetric(number, 0), (weight / by, slack / by + 1))
     (low, high), divisors = _ends(a), _ends(b)
     least, most = min(low // each for each in divisors), max(high // each for each in divisors)
     return least if least == most else _computed(np.floor_divide, a, b, (least, most))
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    if _is_float(a, b) or not _is_positive(b):
-        raise CannotRollError("it takes a remainder by what is no integer that is known to be positive")
+    _require_divisor(b)
+    if _is_float(a, b):
+        return _by_ufunc(np.remainder, a, b)
+    if type(b) is int and b < 0:
+        return _times(_remainder(_times(a, -1), -b), -1)
     number = plain(a)
     if type(b) is int:
         if all(by % b == 0 for by in number.terms.values()):
             return number.constant % b
         if number.low is not None and number.high is not None and number.low // b == number.high // b:
             return _add(a, -(number.low // b) * b)
-    return _computed(np.remainder, a, b, (0, _ends(b)[1] - 1))
+    low, high = _symmetric(plain(b), 1)
+    return _computed(np.remainder, a, b, (0 if _is_positive(b) else low, high), plain(b).growth)
+
+
+def _symmetric(number: Number, less: int) -> tuple[int | None, int | None]:
+    """Ends of what is as far from 0 as an integer can be, or nearer by `less`."""
+    if number.low is None or number.high is None:
+        return None, None
+    most = max(abs(number.low), abs(number.high)) - less
+    return -most, most
 
 
 def _is_positive(number: Any) -> bool:
@@ -245,13 +265,28 @@ def _computed(
     return Number({Atom(value, *ends, growth=growth, is_loose=is_loose, by_data=by_data): 1})
 
 
-def _nonzero(number: Any) -> None:
-    if isinstance(number, Number):
-        low, high = (None, None) if number.python is float else (number.low, number.high)
-        if low is None or high is None or low <= 0 <= high:
-            raise CannotRollError("it divides by a number that may be 0")
-    elif not number:
-        raise CannotRollError("it divides by 0")
+def _require_divisor(number: Any) -> None:
+    """Where Python raises for a divisor of 0, an array has infinity or NaN, an integer 0: so has a number of the run.
+
+    Raises CannotRollError for one that Python knows in each iteration.
+    """
+    if not isinstance(number, Number):
+        if not number:
+            raise ZeroDivisionError("division by zero")
+        return
+    low, high = (None, None) if number.python is float else (number.low, number.high)
+    if low is not None and high is not None and not low <= 0 <= high:
+        return
+    if number.python is int and not number.by_data:
+        raise CannotRollError("it divides by a number that may be 0", first=True, last=True)
+    dtype = _F64 if number.python is float else _I64
+    check_holds(lambda: as_tracer(np.not_equal(fresh(number.as_dtype(dtype)), 0)).value, _BY_ZERO, ZeroDivisionError)
+
+
+def _by_ufunc(ufunc: np.ufunc, *numbers: Any) -> Number:
+    """What a ufunc makes of floats."""
+    found: Any = ufunc(*(fresh(plain(number).as_dtype(_F64)) for number in numbers))
+    return floating(found.value)
 
 
 def _float(op: str, *numbers: Any) -> Number:

@@ -95,6 +95,7 @@ class Attempt:
         self._live = {*found.after, *known.places}
         self._entry: dict[Name, Any] = {**frame.get(found.assigned), **{place: place.get() for place in known.places}}
         self.fork.places.update({place: self._entry[place] for place in known.places})
+        frame.tell(self.fork, found.assigned)
         self._begun: dict[Name, Variable] = {}
         self._ends: dict[Name, Any] = {}
         self._carries: list[Carry] = []

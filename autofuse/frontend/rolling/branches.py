@@ -66,6 +66,7 @@ def branch(
             frame.set(entry)
             fork = Fork()
             fork.lists = growing.held(forks)
+            frame.tell(fork, names)
             forks.append(fork)
             region = Region("branch", (), fork=fork)
             try:
@@ -120,13 +121,18 @@ def _receivers(first: _Side, second: _Side) -> list[list[Any]]:
 
 @dataclass(slots=True, eq=False)
 class _Tuple:
-    """A tuple of what is joined."""
+    """A tuple or list of what is joined."""
 
     kind: Any
     after: dict[Name, Any]
 
     def made(self) -> Any:
         items = [_composed(item) for item in self.after.values()]
+        if self.kind is list:
+            around = innermost_fork()
+            if around is not None:
+                around.objects[id(items)] = items
+            return items
         return self.kind(*items) if hasattr(self.kind, "_fields") else tuple(items)
 
 
@@ -157,10 +163,17 @@ def _join(
         raise CannotRollError(f"{name} is there on one side only")
     elif a is UNBOUND or b is UNBOUND:
         _join_bound(name, first, second, after, joined)
-    elif isinstance(a, tuple) and type(a) is type(b) and len(a) == len(b):
+    elif _are_alike(first, second, a, b):
         after[name] = _join_tuples(test, name, (first, a), (second, b), joined)
     else:
         _join_values(test, name, (first, a), (second, b), after, joined)
+
+
+def _are_alike(first: _Side, second: _Side, a: Any, b: Any) -> bool:
+    """Whether two values are tuples, or lists that the sides made, of as many elements."""
+    if type(a) is not type(b) or not isinstance(a, tuple | list) or len(a) != len(b):
+        return False
+    return isinstance(a, tuple) or (type(a) is list and id(a) in first.fork.objects and id(b) in second.fork.objects)
 
 
 def _join_bound(name: Name, first: _Side, second: _Side, after: dict[Name, Any], joined: list[_Joined]) -> None:

@@ -66,6 +66,8 @@ class Generated(Iterator[Any]):
     def used_up(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`function(self, ...)`, for a function of Python's that takes all of an iterator."""
         loop = _LOOPS.get(function)
+        if loop is not None and kwargs.keys() == {"default"} and function in (min, max):
+            args, kwargs = (kwargs["default"],), {}
         if self._iterator is not None or kwargs or loop is None:
             return function(self, *args, **kwargs)
         self._iterator = iter(())
@@ -113,14 +115,16 @@ class Generated(Iterator[Any]):
         """As `all`."""
         return _as_bool(self._folded(True, lambda state, element: self._run.conditions.all_of(lambda: state, element)))
 
-    def extreme(self, function: Callable[..., Any]) -> Any:
-        """As `min` or `max`."""
+    def extreme(self, function: Callable[..., Any], *default: Any) -> Any:
+        """As `min` or `max`. `default`: what it is of no elements."""
 
         def joined(state: Any, element: Callable[[], Any]) -> Any:
             return element() if state is _NONE else self._run.call(function)(state, element())
 
         found = self._folded(_NONE, joined)
-        return function(()) if found is _NONE else found
+        if found is _NONE:
+            return default[0] if default else function(())
+        return found
 
 
 def _as_bool(found: Any) -> Any:
@@ -136,8 +140,8 @@ _LOOPS: dict[Any, Callable[..., Any]] = {
     sum: Generated.total,
     any: Generated.holds_any,
     all: Generated.holds_all,
-    min: lambda made: made.extreme(min),
-    max: lambda made: made.extreme(max),
+    min: lambda made, *default: made.extreme(min, *default),
+    max: lambda made, *default: made.extreme(max, *default),
     list: Generated.listed,
     tuple: lambda made: tuple(made.listed()),
 }

@@ -14,11 +14,10 @@ from autofuse.frontend.rolling.branches import branch
 from autofuse.frontend.rolling.comprehensions import Generated, Run
 from autofuse.frontend.rolling.conditions import Conditions, is_bool, opposite, undecided
 from autofuse.frontend.rolling.frames import Frame
-from autofuse.frontend.rolling.growing import element_of
 from autofuse.frontend.rolling.guards import Guards
 from autofuse.frontend.rolling.items import Items, Places, items_of
+from autofuse.frontend.rolling.listplaces import element_at
 from autofuse.frontend.rolling.loops import roll, roll_while
-from autofuse.frontend.rolling.numbers import Number
 from autofuse.frontend.rolling.pythonfunctions import text_made
 from autofuse.frontend.rolling.source import codes_in, rewritten_code
 from autofuse.frontend.rolling.variables import Variables
@@ -75,6 +74,7 @@ class Roller:
             "_af_new": self._guards.new,
             "_af_text": text_made,
             "_af_outer": self._guards.outer,
+            "_af_global": self._guards.outer_global,
         }
 
     def run_for(self, given: Any, body: Callable[[Any], None], found: tuple[Any, ...], line: int) -> None:
@@ -220,9 +220,7 @@ class _Told:
 
 def _element(value: Any, index: Any) -> Any:
     """`value[index]`."""
-    if isinstance(index, Number) and type(value) in (list, tuple):
-        return element_of(value, index)
-    return value[index]
+    return element_at(value, index) if type(value) in (list, tuple) else value[index]
 
 
 def _require_own(given: Any) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CellType, FunctionType
 from typing import Any, Final
 
+from autofuse.frontend.forks import Fork
+
 
 class Unbound:
     """Stands for a variable without a value."""
@@ -23,15 +25,14 @@ class Frame:
             names: tuple[str, ...] = function.__code__.co_freevars
             self._cells.update(zip(names, function.__closure__ or (), strict=True))
 
+    def tell(self, fork: Fork, names: Iterable[str]) -> None:
+        """Have a region know its variables. `names`: those that it binds."""
+        fork.around = {id(cell) for cell in self._cells.values()}
+        fork.variables = {id(self._cells[name]) for name in names if name in self._cells}
+
     def get(self, names: Iterable[str]) -> dict[str, Any]:
         """What variables are bound to."""
-        found: dict[str, Any] = {}
-        for name in names:
-            try:
-                found[name] = self._cells[name].cell_contents if name in self._cells else UNBOUND
-            except ValueError:
-                found[name] = UNBOUND
-        return found
+        return {name: content_of(self._cells[name]) if name in self._cells else UNBOUND for name in names}
 
     def cell(self, name: str) -> CellType | None:
         """Where a variable is held."""
@@ -47,10 +48,21 @@ class Frame:
     def set(self, contents: Mapping[str, Any]) -> None:
         """Bind variables, or unbind them."""
         for name, value in contents.items():
-            cell = self._cells.get(name)
-            if cell is None:
-                continue
-            if value is not UNBOUND:
-                cell.cell_contents = value
-            elif self.get([name])[name] is not UNBOUND:
-                del cell.cell_contents
+            if name in self._cells:
+                bind(self._cells[name], value)
+
+
+def content_of(cell: CellType) -> Any:
+    """What a variable is bound to; UNBOUND if it is not."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNBOUND
+
+
+def bind(cell: CellType, value: Any) -> None:
+    """Bind a variable, or unbind it."""
+    if value is not UNBOUND:
+        cell.cell_contents = value
+    elif content_of(cell) is not UNBOUND:
+        del cell.cell_contents

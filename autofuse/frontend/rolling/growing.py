@@ -21,7 +21,7 @@ from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.appending import Rows, row_of, rows_of
 from autofuse.frontend.rolling.carried import Carry
 from autofuse.frontend.rolling.frames import Frame
-from autofuse.frontend.rolling.numbers import Atom, Number, floating
+from autofuse.frontend.rolling.numbers import Atom, Number, floating, larger, plain, python_class, truth_of
 from autofuse.frontend.rolling.positions import not_below
 from autofuse.frontend.tracecontext import current, innermost_fork
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -167,10 +167,16 @@ _FLOAT = _Kind(TensorType((), dtypes.F64), is_scalar=True, is_weak=True)
 
 def element_of(items: Sequence[Any], index: Number) -> Any:
     """An element of a list or tuple at a place that moves. Raises CannotRollError for elements of several kinds."""
-    if items and all(type(item) is int for item in items):
-        array = call(np.asarray, np.array(items, np.int64))
-        found = _element(array, _Kind(TensorType((), dtypes.I64), is_scalar=True, is_weak=False), index, len(items))
-        return Number({Atom(found.value, min(items), max(items)): 1})
+    if items and all(python_class(item) is int for item in items):
+        array = call(np.stack, [fresh(value_of(item, _I64), is_scalar=False) for item in items])
+        ends = [(plain(item).low, plain(item).high) for item in items]
+        lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
+        known = (min(lows), max(highs)) if len(lows) == len(highs) == len(items) else (None, None)
+        by_data = index.by_data or any(plain(item).by_data for item in items)
+        return Number({Atom(array[index].value, *known, growth=larger(*items), by_data=by_data): 1})
+    if items and all(python_class(item) is bool for item in items):
+        bools = [fresh(value_of(item, np.dtype(np.bool_)), is_scalar=False) for item in items]
+        return truth_of(call(np.stack, bools)[index])
     kinds = {_kind_of(item) for item in items}
     kind = next(iter(kinds - {_FLOAT}), _FLOAT) if items else None
     if kind is None or not kinds <= {kind, _FLOAT} or (kind != _FLOAT and _FLOAT in kinds and kind.type != _FLOAT.type):
@@ -179,7 +185,7 @@ def element_of(items: Sequence[Any], index: Number) -> Any:
     array = None if rows is None else rows.array()
     if array is None:
         array = call(np.stack, [fresh(value_of(item, dtype), is_scalar=False) for item in items])
-    return _element(array, kind, index, len(items))
+    return _as_element(array[index], kind)
 
 
 def _element(array: TracerArray, kind: _Kind, place: Any, length: Any) -> Any:
@@ -188,7 +194,10 @@ def _element(array: TracerArray, kind: _Kind, place: Any, length: Any) -> Any:
         place = place + length
     if not (not_below(place, 0) and not_below(length - 1, place)):
         raise CannotRollError("its index may be out of bounds", first=True, last=True)
-    found = array[place]
+    return _as_element(array[place], kind)
+
+
+def _as_element(found: TracerArray, kind: _Kind) -> Any:
     if kind == _FLOAT:
         return floating(found.value)
     if not found.is_scalar:

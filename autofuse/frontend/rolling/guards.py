@@ -19,10 +19,11 @@ from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import OWN_FOLDER
 from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk
-from autofuse.frontend.rolling.places import require_unchanged, target_of
+from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.rolling.pythonfunctions import python_function
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.tables import Table
+from autofuse.frontend.rolling.targets import Listed, require_unchanged, target_of
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracecontext import innermost_fork
 from autofuse.frontend.tracer import TracerArray
@@ -70,10 +71,10 @@ class Guards:
         instead, fork = python_function(function), innermost_fork()
         if instead is not None:
             return instead if fork is None else functools.partial(_checked, instead, fork)
-        if fork is None:
-            return function
         if isinstance(function, type) and issubclass(function, np.generic):
             return functools.partial(_converted, function)
+        if fork is None:
+            return function
         if getattr(function, "__module__", None) == "builtins" and getattr(function, "__name__", "") in _PURE:
             return functools.partial(_checked, function, fork)
         if _appends(function, fork):
@@ -87,8 +88,10 @@ class Guards:
     def target(self, value: Any) -> Any:
         """An object whose element or attribute is about to be set."""
         fork = innermost_fork()
-        if fork is None or isinstance(value, TracerArray | Ragged | Table) or id(value) in fork.objects:
+        if isinstance(value, TracerArray | Ragged | Table):
             return value
+        if fork is None or id(value) in fork.objects:
+            return Listed(value) if type(value) is list else value
         return target_of(value)
 
     def beside(self, owner: Any, value: Any) -> Any:
@@ -97,16 +100,24 @@ class Guards:
         return value
 
     def new(self, value: Any) -> Any:
-        """A container that was just made."""
+        """A container or a function that was just made: with it the variables of functions that began in the region."""
         fork = innermost_fork()
         if fork is not None:
             fork.objects[id(value)] = value
+            cells = (value.__closure__ or ()) if isinstance(value, types.FunctionType) else ()
+            fork.objects.update({id(cell): cell for cell in cells if id(cell) not in fork.around})
         return value
 
-    def outer(self, name: str) -> None:
-        """A function begins that binds a variable outside of it."""
+    def outer(self, variables: Callable[[], Any]) -> None:
+        """A function begins that binds variables of those around it, which `variables` reads."""
+        names: tuple[str, ...] = variables.__code__.co_freevars
+        for name, cell in zip(names, variables.__closure__ or (), strict=True):
+            Place(cell, name).note()
+
+    def outer_global(self, name: str) -> None:
+        """A function begins that binds a global."""
         if innermost_fork() is not None:
-            raise CannotRollError(f"it calls a function that binds {name}, a variable outside of that function")
+            raise CannotRollError(f"it calls a function that binds {name}, a global")
 
     def _is_pure(self, function: Any, fork: Fork) -> bool:
         match function:

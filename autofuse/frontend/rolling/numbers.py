@@ -237,7 +237,9 @@ class Number(WeakScalar):
         return OPERATIONS["__abs__"](self)
 
     def __hash__(self) -> int:
-        raise CannotRollError("it hashes an integer that changes with the iteration")
+        if innermost_fork() is None:
+            return super().__hash__()
+        raise CannotRollError("it hashes a number that changes with the iteration")
 
 
 class Truth(TracerArray):

@@ -22,7 +22,7 @@ from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
 from autofuse.frontend.rolling.numbers import NUMBER_MARK, Number, floating, python_class, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
-from autofuse.frontend.rolling.tables import Table
+from autofuse.frontend.rolling.tables import Table, listed
 from autofuse.frontend.tracer import TracerArray, fresh
 
 _F64 = np.dtype(np.float64)
@@ -30,6 +30,9 @@ _F64 = np.dtype(np.float64)
 
 def python_function(function: Any) -> Callable[..., Any] | None:
     """What to call in place of a function of Python's; None if there is nothing to be done about it."""
+    if isinstance(function, types.MethodType) and _is_numpys(function.__self__):
+        method = _METHODS.get(function.__name__)
+        return None if method is None else functools.partial(method, function.__self__)
     if not isinstance(function, type | types.BuiltinFunctionType):
         return None
     found = _INSTEAD.get(function)
@@ -123,10 +126,60 @@ def _len(value: Any) -> Any:
     return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
 
 
+def _is_numpys(value: Any) -> bool:
+    """Whether it is an array, or a scalar of one, of elements that only the run knows."""
+    return isinstance(value, TracerArray) and not isinstance(value, Number) and value.known is None
+
+
+def _item(array: TracerArray, *place: Any) -> Any:
+    """An element as one of Python's numbers."""
+    if len(place) == 1 and not isinstance(place[0], tuple):
+        element: Any = call(np.ravel, array)[place[0]]
+    elif place:
+        element = array[place[0] if isinstance(place[0], tuple) else place]
+    elif array.size == 1:
+        element = array.reshape(())
+    else:
+        raise ValueError("can only convert an array of size 1 to a Python scalar")
+    if element.dtype.kind == "c":
+        raise trace_error("item() of complex numbers", "keep the 0-d array; it works wherever a number does")
+    return {"b": _bool, "f": _float}.get(element.dtype.kind, _int)(element)
+
+
+def _tolist(array: TracerArray) -> Any:
+    """Its elements as Python's numbers, in lists."""
+    if not array.ndim:
+        return _item(array)
+    kind = {"b": "bool", "f": "float", "i": "int", "u": "int"}.get(array.dtype.kind)
+    if kind is None or array.size > _MOST_LISTED:
+        raise trace_error(f"tolist() of {array.cell.type} makes a list of that many numbers", "keep the array")
+    return listed(array, kind)  # pyright: ignore[reportArgumentType]  # one of its kinds
+
+
+_MOST_LISTED = 1 << 16
+_METHODS: dict[str, Callable[..., Any]] = {"item": _item, "tolist": _tolist}
+"""Methods of arrays that give Python's own objects."""
+
+
+def _extreme_of(array: TracerArray, python: Callable[..., Any]) -> Any:
+    """`min(array)` or `max(array)`, in Python's way: the first of equal ones, and NaN only if the first one is."""
+    if array.dtype.kind != "f":
+        return getattr(array, python.__name__)()
+    known = call(np.where, np.isnan(array), math.inf if python is min else -math.inf, array)
+    position = call(np.argmin if python is min else np.argmax, known)
+    return call(np.where, np.isnan(array[0]), array[0], array[position])[()]
+
+
 def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahead: Callable[[Any, Any], Any]) -> Any:
     """`min` or `max`, also of traced scalars: the first of equal ones, as Python has it."""
 
     def extreme(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs.keys() - {"default"}:
+            given: Any = args[0]
+            if _is_numpys(given) and given.ndim == 1 and given.size and given.dtype.kind != "c":
+                return _extreme_of(given, python)
+            if isinstance(given, list | tuple) and len(given) > 1:
+                return extreme(*given)
         scalars = [arg for arg in args if isinstance(arg, TracerArray) and not arg.shape and arg.known is None]
         if not scalars or kwargs or len(args) < 2:
             return python(*args, **kwargs)

@@ -22,6 +22,7 @@ from typing import Any
 from autofuse.frontend.rolling.breaks import continued, jumps, without_breaks
 from autofuse.frontend.rolling.comprehensions import can_be_call, in_parts
 from autofuse.frontend.rolling.liveness import Liveness
+from autofuse.frontend.rolling.matches import without_matches
 from autofuse.frontend.rolling.returns import PREFIX, without_returns
 from autofuse.frontend.rolling.variables import Variables, bound_names, handed_on, own_nodes, variables_of
 
@@ -63,6 +64,7 @@ def rewritten(function: ast.FunctionDef) -> ast.FunctionDef:
 
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, function: ast.FunctionDef) -> None:
+        without_matches(function, PREFIX)
         without_returns(function)
         without_breaks(function, PREFIX)
         self._function = function
@@ -87,11 +89,15 @@ class _Rewriter(ast.NodeTransformer):
         return ast.fix_missing_locations(self._function)
 
     def _declared(self) -> list[ast.stmt]:
-        """A call that says that the function binds variables of others, which no loop may leave out."""
-        if not self._global and not self._nonlocal:
-            return []
-        name = min(self._global | self._nonlocal)
-        return [ast.copy_location(ast.Expr(_call("_af_outer", ast.Constant(name))), self._function)]
+        """Calls that say that the function binds variables of others, which no loop may leave out."""
+        made: list[ast.stmt] = []
+        if self._global:
+            made.append(ast.Expr(_call("_af_global", ast.Constant(min(self._global)))))
+        if self._nonlocal:
+            names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in sorted(self._nonlocal)]
+            read = _later(_located(ast.Tuple(names, ast.Load()), self._function))
+            made.append(ast.Expr(_call("_af_outer", read)))
+        return [ast.fix_missing_locations(ast.copy_location(statement, self._function)) for statement in made]
 
     def _statements(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         made: list[ast.stmt] = []
@@ -102,8 +108,11 @@ class _Rewriter(ast.NodeTransformer):
 
     # scopes of their own
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return _Rewriter(node).function()
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        binds = any(isinstance(inner, ast.Nonlocal) for inner in ast.walk(node))
+        made = _Rewriter(node).function()
+        told = ast.Expr(_call("_af_new", ast.Name(node.name, ast.Load())))
+        return [made, ast.fix_missing_locations(ast.copy_location(told, node))] if binds else made
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         return node
@@ -310,7 +319,7 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Load):
             node.value = ast.copy_location(_call("_af_target", node.value), node.value)
-        elif isinstance(node.slice, ast.Name | ast.BinOp | ast.Call):
+        elif not isinstance(node.slice, ast.Constant | ast.Slice | ast.Tuple):
             return _located(_call("_af_at", node.value, node.slice), node)
         return node
 

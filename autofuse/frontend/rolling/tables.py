@@ -15,13 +15,14 @@ import numpy as np
 
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError
-from autofuse.frontend.promotion import value_of
+from autofuse.frontend.promotion import convert, value_of
 from autofuse.frontend.rolling.appending import Rows, RowsOfRow, row_of
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import references, usual_references
 from autofuse.frontend.rolling.numbers import Number, Truth, floating, is_integer_of_the_run, truth_of, whole_number
 from autofuse.frontend.tracecontext import innermost_fork
 from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
 Kind: TypeAlias = Literal["bool", "int", "float", "scalar"]
@@ -125,23 +126,33 @@ class _Made:
 
     def give_back(self) -> None:
         """Have the list get the array's elements."""
-        array, kind = self.table.array, self.table.kind
-        rows = Rows()
-        rows.value = array.value
-        dtype = _DTYPES[kind]
-        like: dict[Kind, Callable[[], Any]] = {
-            "bool": lambda: truth_of(fresh(value_of(False, dtype))),
-            "int": lambda: whole_number(fresh(value_of(0, dtype))),
-            "float": lambda: floating(value_of(0.0, dtype)),
-            "scalar": lambda: fresh(value_of(0.0, dtype)),
-        }
-        one = like[kind]()
-        if array.ndim == 1:
-            self.items[:] = [row_of(rows, number, one) for number in range(len(self.items))]
+        found = listed(self.table.array, self.table.kind)
+        if self.table.array.ndim == 1:
+            self.items[:] = found
             return
-        for number, row in enumerate(self.items):
-            inner = RowsOfRow(rows, number, array[0].cell.type)
-            row[:] = [row_of(inner, place, one) for place in range(len(row))]
+        for row, elements in zip(self.items, found, strict=True):
+            row[:] = elements
+
+
+def listed(array: TracerArray, kind: Kind) -> list[Any]:
+    """An array as a list of its elements; of such lists, where it has several axes."""
+    dtype = _DTYPES[kind]
+    like: dict[Kind, Callable[[], Any]] = {
+        "bool": lambda: truth_of(fresh(value_of(False, dtype))),
+        "int": lambda: whole_number(fresh(value_of(0, dtype))),
+        "float": lambda: floating(value_of(0.0, dtype)),
+        "scalar": lambda: fresh(value_of(0.0, dtype)),
+    }
+    rows = Rows()
+    rows.value = convert(array.value, dtype)
+    return _rows_listed(rows, array.shape, like[kind]())
+
+
+def _rows_listed(rows: Rows, shape: tuple[int, ...], one: Any) -> list[Any]:
+    if len(shape) == 1:
+        return [row_of(rows, number, one) for number in range(shape[0])]
+    type_ = TensorType(shape[1:], one.cell.type.dtype)
+    return [_rows_listed(RowsOfRow(rows, number, type_), shape[1:], one) for number in range(shape[0])]
 
 
 def _made(name: str, items: list[Any], kinds: dict[str, Kind]) -> _Made | None:
