@@ -252,7 +252,7 @@ class _Lowering:
     def in_tiles(self, kept: Sequence[Value]) -> TileProgram:
         """A kernel of tiles that keep some values."""
         buffers, limits = self._buffers(), self.limits
-        nbytes = min(self.schedule[TILE_BYTES] or limits.scratch_bytes, limits.scratch_bytes)
+        nbytes = min(self.schedule[TILE_BYTES] or limits.scratch_bytes * 3 // 4, limits.scratch_bytes)
         shape = TileShape(nbytes, limits.workers, limits.scalars)
         phase = tiled_phase(self.candidate, kept, buffers, self.schedule, shape)
         return TileProgram(self.name, tuple(buffers.all), ((phase,),), self.schedule, reads_around=True)

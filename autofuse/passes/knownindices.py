@@ -68,6 +68,29 @@ def update_of_slice(node: Node, facts: Facts) -> Call | None:
     return call("dynamic_update_slice", x, inner.inputs[1], *starts) if same and starts is not None else None
 
 
+def update_of_what_it_covers(node: Node, facts: Facts) -> Call | None:
+    """An update of all that an earlier one has written, which others may have read, is one of the array before."""
+    x, update, *starts = node.inputs
+    inner = facts.producer(x, "dynamic_update_slice")
+    if inner is None:
+        return None
+    sides = zip(x.type.shape, update.type.shape, inner.inputs[1].type.shape, strict=True)
+    places = zip(starts, inner.inputs[2:], strict=True)
+    covered = all(_covers(facts, *side, *place) for side, place in zip(sides, places, strict=True))
+    return call("dynamic_update_slice", inner.inputs[0], update, *starts) if covered else None
+
+
+def _covers(facts: Facts, extent: int, size: int, inner: int, start: Value, first: Value) -> bool:
+    """Whether `size` elements of an axis from `start` on take in `inner` from `first` on. Starts are clamped."""
+    if size == extent or (start is first and inner <= size):
+        return True
+    known, other = number_of(facts, start), number_of(facts, first)
+    if known is None or other is None:
+        return False
+    low, high = (min(max(int(at), 0), extent - count) for at, count in ((known, size), (other, inner)))
+    return low <= high and high + inner <= low + size
+
+
 def read_what_was_written(node: Node, facts: Facts) -> Value | None:
     """A dynamic slice of what a dynamic_update_slice has just written there."""
     write = facts.producer(node.inputs[0], "dynamic_update_slice")
@@ -161,6 +184,6 @@ def _only_axis(node: Node) -> int | None:
 
 RULES: Rules = {
     "dynamic_slice": (dynamic_slice_at_numbers, dynamic_slice_of_slice, read_what_was_written),
-    "dynamic_update_slice": (update_everything, update_nothing, update_of_slice),
+    "dynamic_update_slice": (update_everything, update_nothing, update_of_slice, update_of_what_it_covers),
     "gather": (gather_one, gather_progression),
 }

@@ -63,6 +63,8 @@ class RegionPlans:
         self._before: dict[KernelCandidate, _Planned] = {}
         self._regions: dict[tuple[Node, int], _Planned] = {}
         """By the number of the region: they are the same, whatever the kernel reads and writes beside its loop."""
+        self._joined: set[tuple[Node, int]] = set()
+        """Regions that are one kernel by a rule."""
         self._rows: dict[KernelCandidate, ClassPrice | str] = {}
         """See `_by_rows`."""
 
@@ -145,8 +147,21 @@ class RegionPlans:
         return [times * region.price.predicted_us for region in regions]
 
     def context(self, node: Node, number: int) -> Context:
-        """A region of a loop or branch as a program by itself."""
-        return self._about(node.name, region_program(node, number))
+        """A region of a loop or branch as a program by itself; under a rule where it is to be one kernel."""
+        context = self._about(node.name, region_program(node, number))
+        return _as_one_kernel(context) if (node, number) in self._joined else context
+
+    def joins(self, node: Node) -> bool:
+        """Whether the iterations of a counted loop that have become one can share a kernel; then they do."""
+        if (node, 0) in self._joined:
+            return True
+        context = self._about(node.name, region_program(node, 0))
+        try:
+            self._regions[node, 0] = self._chosen(_as_one_kernel(context))
+        except (LegalityError, SearchError):
+            return False
+        self._joined.add((node, 0))
+        return True
 
     def keep(self, node: Node, number: int, document: PlanDocument) -> None:
         """Plan a region as a plan of its `context` says."""
@@ -168,21 +183,14 @@ class RegionPlans:
         if kernel not in self._before:
             self._before[kernel] = self._planned(node.name, before)
         for number, region in enumerate(regions):
-            if (node, number) not in self._regions:
-                self._regions[node, number] = self._planned(node.name, region, joined="unrolled" in node.attrs)
+            if (node, number) not in self._regions and not ("unrolled" in node.attrs and self.joins(node)):
+                self._regions[node, number] = self._planned(node.name, region)
         return [self._before[kernel], *(self._regions[node, number] for number in range(len(regions)))]
 
-    def _planned(self, name: str, region: RegionProgram, *, joined: bool = False) -> _Planned:
-        """`joined`: several iterations have become one, so that a kernel can do them all."""
+    def _planned(self, name: str, region: RegionProgram) -> _Planned:
         if not region.graph.outputs:
             return _Planned(RegionPlan((), ()), _NOTHING)
-        context = self._about(name, region)
-        if joined:
-            try:
-                return self._chosen(_as_one_kernel(context))
-            except (LegalityError, SearchError):
-                pass
-        return self._chosen(context)
+        return self._chosen(self._about(name, region))
 
     def _chosen(self, context: Context) -> _Planned:
         identity = context.problem.target.identity

@@ -12,7 +12,7 @@ from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.regionprograms import control_node
-from autofuse.ir.graph import Value
+from autofuse.ir.graph import Node, Value
 from autofuse.lazydataclass import replace
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, RowGroup, Space, Step, Store, TileProgram
@@ -54,6 +54,10 @@ class Regions(Protocol):
 
     def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
         """What people should know of how the plans were found."""
+        ...
+
+    def joins(self, node: Node) -> bool:
+        """Whether the iterations of a counted loop that have become one can share a kernel; then they do."""
         ...
 
 

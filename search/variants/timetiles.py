@@ -6,19 +6,23 @@ move them once (`autofuse.lower.overlapped`). So that is looked for where moving
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from autofuse.errors import LegalityError, SearchError
 from autofuse.fusion.regionprograms import control_node
 from autofuse.fusion.userrules import NO_RULES
+from autofuse.ir.graph import Graph, Node
 from autofuse.lazydataclass import replace
-from autofuse.passes.choices import DEFAULT
+from autofuse.passes.choices import DEFAULT, Choices
 from autofuse.passes.pipeline import can_change
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.regionplans import driven_steps
-from autofuse.search.variants.variants import Decide, Variant, Variants, varied
+from autofuse.search.variants.variants import Decide, Variant, Variants, is_clearly_cheaper, varied
 
-TILED = replace(DEFAULT, unrolled="4")
-"""Moves a quarter, and computes a sixteenth again. More steps move little less, and need higher tiles."""
+TILED = tuple(replace(DEFAULT, unrolled=times) for times in ("4", "2"))
+"""Four steps move a quarter, and compute a sixteenth again; more move little less, and need higher tiles. Two are for
+loops whose iterations have several steps, or large arrays for each."""
 _LEAST_US = 500.0
 """What a call takes at least: another search takes some tenths of a second."""
 
@@ -30,22 +34,48 @@ def may_tile(context: Context) -> bool:
         return False
     if program.variant is not None or context.control != NO_RULES:
         return False
-    return any(driven_steps(node) for node in program.graph.nodes) and can_change(program.to_vary, TILED)
+    return any(driven_steps(node) for node in program.graph.nodes) and can_change(program.to_vary, TILED[-1])
 
 
 def time_tiles(context: Context, partition: Partition, decide: Decide, has_time: bool = True) -> Variants:
-    """The usual graph as it was decided about, and the one with several steps in one, if that could pay."""
+    """The usual graph as it was decided about, and those with several steps in one, if that could pay.
+
+    The first one of which the model is sure is the last that is tried.
+    """
     usual = Variant(DEFAULT, context, partition)
     if _moving_us(partition) < _LEAST_US or not may_tile(context):
         return Variants(usual, (), ())
-    label = TILED.label
     if not has_time:
-        return Variants(usual, (), (f"graph variant {label} was not priced: the time was up",))
-    try:
-        found = decide(context.about(varied(context.program, TILED), context.kernels.bounds))
-    except (LegalityError, SearchError) as error:
-        return Variants(usual, (), (f"graph variant {label} cannot be planned: {error}",))
-    return Variants(usual, (Variant(TILED, *found),), ())
+        return Variants(usual, (), (f"graph variant {TILED[0].label} was not priced: the time was up",))
+    others: list[Variant] = []
+    left_out: list[str] = []
+    for choices in TILED:
+        try:
+            others.append(Variant(choices, *decide(_joined(context, choices))))
+        except (LegalityError, SearchError) as error:
+            left_out.append(f"graph variant {choices.label} cannot be planned: {error}")
+        else:
+            if is_clearly_cheaper(others[-1], usual):
+                break
+    return Variants(usual, tuple(others), tuple(left_out))
+
+
+def _joined(context: Context, choices: Choices) -> Context:
+    """The question about a graph with joined steps. Raises LegalityError where these cannot share a kernel."""
+    found = context.about(varied(context.program, choices), context.kernels.bounds)
+    regions = found.kernels.prices.regions
+    for node in _nodes(found.program.graph):
+        if "unrolled" in node.attrs and (regions is None or not regions.joins(node)):
+            raise LegalityError(f"the steps of %{node.name} cannot share a kernel")
+    return found
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph, and of all regions inside."""
+    for node in graph.nodes:
+        yield node
+        for region in node.regions:
+            yield from _nodes(region)
 
 
 def _moving_us(partition: Partition) -> float:

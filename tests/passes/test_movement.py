@@ -152,6 +152,10 @@ RULES = [
     ("update of nothing", lambda x: x.updated(x.cut((0, 0), (0, 6), (0, 5)), (2, 0, 0)), []),
     ("update of a part", lambda x: x.updated(x.cut((0, 2), (0, 6), (0, 5)), (2, 0, 0)),
      ["slice", "dynamic_update_slice"]),
+    ("update of what was updated", lambda x: x.updated(x.cut((0, 2), (1, 6), (0, 2)), (2, 0, 1)).updated(
+        x.cut((1, 4), (0, 6), (0, 3)), (9, 0, 1)), ["slice", "dynamic_update_slice"]),
+    ("update of a part of what was updated", lambda x: x.updated(x.cut((0, 2), (0, 6), (0, 3)), (2, 0, 1)).updated(
+        x.cut((0, 2), (0, 6), (0, 2)), (2, 0, 1)), ["slice", "dynamic_update_slice", "slice", "dynamic_update_slice"]),
     ("gather of a run", lambda x: x.take([1, 2, 3], 1), ["slice"]),
     ("gather with a step", lambda x: x.take([1, 3, 5], 1), ["slice"]),
     ("gather downwards", lambda x: x.take([3, 2, 1, 0], 0), ["reverse"]),
@@ -172,6 +176,16 @@ def test_movement_is_merged_and_every_element_arrives(sketch, ops, assert_same, 
     assert ops(after) == expected
     assert_same(graph, after)
     assert SimplifyMovement().apply(after) is after
+
+
+def test_an_update_that_others_have_read_stays(sketch, ops, assert_same):
+    x, at = Chain(sketch, sketch.arg("f32[4,6,5]")), [sketch.arg("i32[]") for _ in range(3)]
+    first = sketch.emit("dynamic_update_slice", [x.value, x.cut((0, 2), (0, 3), (0, 5)).value, *at])
+    last = sketch.emit("dynamic_update_slice", [first, x.cut((0, 3), (0, 3), (0, 5)).value, *at])
+    after = SimplifyMovement().apply(sketch.finish([first, last]))
+    updates = [node for node in after.nodes if node.op == "dynamic_update_slice"]
+    assert [node.inputs[0].name for node in updates] == [x.value.name] * 2
+    assert_same(sketch.finish([first, last]), after)
 
 
 def test_views_of_an_iota_are_iotas(sketch, ops, assert_same):
