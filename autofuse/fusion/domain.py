@@ -200,7 +200,7 @@ def _common_grid(
 ) -> tuple[frozenset[AxisFactor], dict[AxisFactor, str]]:
     """Factors that every output and every reduction-like op has; and for each factor left out, who lacks it."""
     parts = [(f"output %{value.name}", dims.factors(value)) for value in candidate.outputs]
-    parts += [(f"{node.op} %{node.name}", _grid_factors(node, dims)) for node in reducing]
+    parts += [(f"{node.op} %{node.name}", grid_factors(node, dims)) for node in reducing]
     grid = parts[0][1]
     everything: frozenset[AxisFactor] = frozenset()
     for _, factors in parts:
@@ -210,7 +210,7 @@ def _common_grid(
     return grid, limiting
 
 
-def _grid_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
+def grid_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
     """The factors of a result that can be grid: all of a reduction's, the batch and rows of a dot."""
     if is_loop(node):
         return loop_factors(node, dims)
@@ -219,7 +219,7 @@ def _grid_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
 
 
 def _check_reducing(node: Node, grid: frozenset[AxisFactor], dims: Dimensions, limiting: dict[AxisFactor, str]) -> None:
-    extra = _grid_factors(node, dims) - grid
+    extra = grid_factors(node, dims) - grid
     if is_loop(node):
         held = too_much_held(node, dims, grid)
         if held is not None:

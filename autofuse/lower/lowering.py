@@ -30,7 +30,8 @@ from autofuse.lower.overwriting import Overwriting, overwritings, stored_where_n
 from autofuse.lower.phasedrafts import BufferTable, Instance, PhaseDraft
 from autofuse.lower.rewrite import statements
 from autofuse.lower.rowchoice import longest_rows_last
-from autofuse.lower.rowloops import IterationBuilder, RowLoop, row_loop
+from autofuse.lower.rowloops import IterationBuilder, one_after_other
+from autofuse.lower.rowparts import RowLoop, row_loop
 from autofuse.lower.schedule import ITERATIONS, PANEL_ROWS, PRODUCTS, SPLIT, TILE_BYTES, Schedule
 from autofuse.lower.sharedinstances import shared_instances
 from autofuse.lower.singleloop import Target, single_loop
@@ -180,7 +181,14 @@ def _outside(
         raise LegalityError("its body has a call, in which nothing can be computed")
     if not domain.grid:
         raise LegalityError("an iteration makes something of all rows")
-    return _Lowering(loop.body, domain, schedule, name, limits, kernel=candidate, loop=loop).run()
+    program = _Lowering(loop.body, domain, schedule, name, limits, kernel=candidate, loop=loop).run()
+    if loop.shared is None:
+        return program
+    first = _whole(loop.shared.kernel, Schedule(), name, limits)
+    if isinstance(first, OpaqueProgram):
+        raise LegalityError(f"what all rows share is no kernel: {first.reason}")
+    names = {made.name: result.name for made, result in loop.shared.results.items()}
+    return one_after_other(first, program, names)
 
 
 _NO_LOOPS = Domain(Dimensions((), ()), (), (), ())
@@ -299,6 +307,9 @@ class _Lowering:
         state = [result for result, _ in self._in_memory()]
         for value in self.kernel.outputs:
             table.add_value(value, Space.OUTPUT, is_state=value in state)
+        if self.loop is not None and self.loop.shared is not None:
+            for value in self.loop.shared.tables:
+                table.add_value(value, Space.WORKSPACE, same=self.loop.shared.results.get(value))
         return table
 
     def _in_memory(self) -> list[tuple[Value, Value]]:

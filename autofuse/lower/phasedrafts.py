@@ -141,9 +141,10 @@ class BufferTable:
         self.all.append(buffer)
         return buffer
 
-    def add_value(self, value: Value, space: Space, *, is_state: bool = False) -> None:
-        """The parameter buffer that holds `value`."""
-        self._by_value[value] = self.add(value.name, value.type, space, is_state=is_state)
+    def add_value(self, value: Value, space: Space, *, is_state: bool = False, same: Value | None = None) -> None:
+        """The parameter buffer that holds `value`; `same`: one that has its elements, and a buffer."""
+        known = None if same is None else self._by_value[same]
+        self._by_value[value] = known or self.add(value.name, value.type, space, is_state=is_state)
 
     def has(self, value: Value) -> bool:
         """Whether a buffer holds `value`."""

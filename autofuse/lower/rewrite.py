@@ -17,6 +17,7 @@ from autofuse.lower.tile import (
     Map,
     Matrix,
     Next,
+    Phase,
     Position,
     Reduce,
     Repeat,
@@ -139,6 +140,30 @@ def number_elements(value: Affine) -> Affine:
         return None
 
     return index.substitute(value, renumber)
+
+
+def renamed_buffers(phase: Phase, names: Mapping[str, str]) -> Phase:
+    """The phase with other names of its buffers."""
+    return replace(phase, steps=tuple(_renamed_step(step, names) for step in phase.steps))
+
+
+def _renamed_step(step: Step, names: Mapping[str, str]) -> Step:
+    if isinstance(step, RowGroup):
+        return RowGroup(tuple(_renamed_stage(stage, names) for stage in step.stages))
+
+    def matrix(m: Matrix) -> Matrix:
+        return replace(m, buffer=names[m.buffer])
+
+    return replace(step, out=matrix(step.out), lhs=matrix(step.lhs), rhs=matrix(step.rhs))
+
+
+def _renamed_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
+    def rename(statement: Statement) -> Statement:
+        if isinstance(statement, Load | Store):
+            return replace(statement, buffer=names[statement.buffer])
+        return statement
+
+    return replace(stage, before=tuple(map(rename, stage.before)), body=tuple(map(rename, stage.body)))
 
 
 def _condition(condition: Condition, rewrite: Rewrite) -> Condition:

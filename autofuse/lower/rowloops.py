@@ -19,101 +19,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
-from autofuse.fusion.domain import is_contraction
-from autofuse.fusion.nodeaxes import dot_axes, is_loop
-from autofuse.fusion.regionprograms import behind_node, control_node, reshaped_results
 from autofuse.ir import index
-from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.graph import Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass, replace
+from autofuse.lazydataclass import replace
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
-from autofuse.lower.tile import Iterations, Phase, Scalar, Space, Store
+from autofuse.lower.rewrite import renamed_buffers
+from autofuse.lower.rowparts import RowLoop, changing_values
+from autofuse.lower.tile import Iterations, Phase, Scalar, Space, Store, TileProgram
 
 _SLOTS = 2
 """Places of the state: what an iteration reads, and what it makes for the next one."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowLoop:
-    """A kernel that is such a loop, taken apart."""
-
-    whole: KernelCandidate
-    loop: Node
-    body: KernelCandidate
-    """What an iteration does, and the views before the loop. It reads the kernel's inputs, and what `body` is given."""
-
-    @property
-    def region(self) -> Graph:
-        """The loop's body."""
-        return self.loop.regions[0]
-
-    @property
-    def parts(self) -> int:
-        """Of the state."""
-        return self.loop.attrs["carries"]
-
-
-def row_loop(kernel: KernelCandidate) -> RowLoop:
-    """Take a kernel apart. Raises LegalityError, with the reason, where it is no loop of such a kind."""
-    loop = control_node(kernel)
-    if loop is None or role_of(loop) is not Role.COUNTED_LOOP:
-        raise LegalityError("only loops whose number of iterations is known run in blocks of rows")
-    (region,) = loop.regions
-    inside = next((node for node in region.nodes if node.regions), None)
-    if inside is not None:
-        what = "loop" if is_loop(inside) else "branch"
-        raise LegalityError(f"there is a {what} in its body, {inside.op} %{inside.name}")
-    if not any(is_contraction(node) for node in region.nodes):
-        raise LegalityError("there is no product in its body")
-    if any(0 in value.type.shape for node in region.nodes for value in node.outputs):
-        raise LegalityError("its body has values without elements")
-    behind = behind_node(kernel.nodes, loop)
-    before = [node for node in kernel.nodes if node is not loop and node not in behind]
-    made = {value for node in region.nodes for value in node.outputs}
-    outputs = tuple(dict.fromkeys(value for value in region.outputs if value in made))
-    nodes = (*before, *_with_rows(region))
-    graph = Graph(region.name, (*kernel.inputs, *region.inputs), nodes, outputs)
-    return RowLoop(kernel, loop, KernelCandidate(graph, graph.nodes, outputs))
-
-
-def _with_rows(region: Graph) -> Iterator[Node]:
-    """The nodes of a body; in `w @ h`, where columns may be what does not depend on one another, they become rows."""
-    changing = changing_values(region.inputs, region.nodes)
-    for node in region.nodes:
-        if role_of(node) is Role.DOT and node.inputs[1] in changing and node.inputs[0] not in changing:
-            yield from _reversed_product(node)
-        else:
-            yield node
-
-
-def changing_values(given: Sequence[Value], nodes: Sequence[Node]) -> set[Value]:
-    """What differs from iteration to iteration. `given`: what an iteration gets."""
-    found = set(given)
-    for node in nodes:
-        if not found.isdisjoint(node.inputs):
-            found.update(node.outputs)
-    return found
-
-
-def _reversed_product(node: Node) -> tuple[Node, Node]:
-    """The same product with its operands the other way round, and what turns its result back."""
-    parts, attrs = dot_axes(node), dict(node.attrs)
-    for kind in ("batching", "contracting"):
-        left, right = f"lhs_{kind}_dimensions", f"rhs_{kind}_dimensions"
-        attrs[left], attrs[right] = attrs[right], attrs[left]
-    batch, rows, columns = len(parts.lhs_batch), len(parts.lhs_free), len(parts.rhs_free)
-    order = (*range(batch), *range(batch + columns, batch + columns + rows), *range(batch, batch + columns))
-    shape = node.output.type.shape
-    turned = (*shape[:batch], *shape[batch + rows :], *shape[batch : batch + rows])
-    product = Value(f"{node.name}.rows", TensorType(turned, node.output.type.dtype))
-    first = Node(node.op, node.inputs[::-1], (product,), attrs, (), node.location)
-    return first, Node("transpose", (product,), node.outputs, {"permutation": order}, (), node.location)
 
 
 class _Part(NamedTuple):
@@ -167,27 +88,21 @@ class IterationBuilder(PhaseBuilder):
     ) -> None:
         """See `PhaseBuilder`."""
         super().__init__(source.body, dims, grid, buffers, keep, local)
-        self._source, loop, region = source, source.loop, source.region
+        self._source = source
         self.levels = {value: level + self.first_level for value, level in self.levels.items()}
         self._last_level = max(self.levels.values(), default=self.first_level)
         boundaries = (boundary + self.first_level for boundary in self.row_boundaries)
         self.row_boundaries = [0, *boundaries, self._last_level]
-        self.time = Symbol("t", loop.attrs["length"])
+        self.time = Symbol("t", source.length)
         now = index.of(self.time)
-        self._row = now * -1 + (self.time.extent - 1) if loop.attrs["reverse"] else now
-        self._arrays = dict(zip(region.inputs[source.parts :], loop.inputs[source.parts :], strict=True))
-        """By row that comes in, the array that it is of."""
-        self._changing = changing_values(region.inputs, source.body.nodes)
+        self._row = now * -1 + (self.time.extent - 1) if source.reverse else now
+        self._changing = changing_values(source.given, source.body.nodes)
         self._uses: dict[Value, Use] = {}
         for node in source.body.nodes:
             for number, value in enumerate(node.inputs):
                 if dims.has_axes(use := dims.use(node, number)):
                     self._uses.setdefault(value, use)
-        self._parts = {
-            given: self._part(given, made)
-            for given, made in zip(region.inputs, region.outputs[: source.parts], strict=False)
-        }
-        self._results = _results(source.whole, loop)
+        self._parts = {state.given: self._part(state.given, state.made) for state in source.states}
 
     def _part(self, given: Value, made: Value) -> _Part:
         home = self._index_at_home(made)
@@ -212,7 +127,7 @@ class IterationBuilder(PhaseBuilder):
 
     def source(self, value: Value, at: tuple[Affine, ...]) -> Instance:
         """Of a row that comes in, the element of the array that it is of."""
-        array = self._arrays.get(value)
+        array = self._source.arrays.get(value)
         return (value, at) if array is None else (array, (self._row, *at))
 
     def place(self, value: Value, at: Sequence[Affine]) -> tuple[str, Affine]:
@@ -243,10 +158,8 @@ class IterationBuilder(PhaseBuilder):
     def direct_place(self, value: Value, at: Sequence[Affine]) -> tuple[str, Affine] | None:
         """Where a product may store a result that nothing else reads: in a row of one result of the loop."""
         targets = [*self._targets(value, at)]
-        return targets[0] if len(targets) == 1 and value not in self._handed_on() else None
-
-    def _handed_on(self) -> tuple[Value, ...]:
-        return self._source.region.outputs[: self._source.parts]
+        is_state = any(state.made is value for state in self._source.states)
+        return targets[0] if len(targets) == 1 and not is_state else None
 
     def store_output(self, value: Value) -> None:
         """Store what an iteration makes: for the next one, and as a row of the loop's results."""
@@ -287,48 +200,50 @@ class IterationBuilder(PhaseBuilder):
 
     def _targets(self, value: Value, at: Sequence[Affine]) -> Iterator[tuple[str, Affine]]:
         """Where a value goes at the end of an iteration."""
-        region, parts = self._source.region, self._source.parts
-        for number, made in enumerate(region.outputs):
-            if made is not value:
-                continue
-            if number < parts:
-                part = self._parts[region.inputs[number]]
+        for state in self._source.states:
+            if state.made is value:
+                part = self._parts[state.given]
                 yield part.buffer, self._offset(part, at, index.of(self.time) + 1)
-            elif (result := self._results.get(number)) is not None:
-                shape = self._source.loop.outputs[number].type.shape
-                yield self.buffers.of(result).name, index.linearize((self._row, *at), shape)
+        for rows in self._source.stacked:
+            if rows.made is value:
+                yield self.buffers.of(rows.result).name, index.linearize((self._row, *at), rows.type.shape)
 
     # ---- before and behind ---------------------------------------------------------------------------------------
 
     def complete(self) -> None:
         """Add what no node makes: the state before the first iteration, what is handed on as it is, the results."""
-        region, loop = self._source.region, self._source.loop
         made = set(self._source.body.outputs)
-        for value in dict.fromkeys(value for value in region.outputs if value not in made):
+        ends = [s.made for part in (self._source.states, self._source.stacked) for s in part]
+        for value in dict.fromkeys(value for value in ends if value not in made):
             self.store_output(value)
-        for number, (given, part) in enumerate(self._parts.items()):
+        for state in self._source.states:
+            part = self._parts[state.given]
             symbols = tuple(s for s in self._streams_in_order(part.home) if s not in self.grid_set)
             stage = self.draft.stage(0, symbols)
-            scalar = self.value(stage, loop.inputs[number], part.home, None)
-            stage.roots.append((loop.inputs[number], part.home))
+            scalar = self.value(stage, state.initial, part.home, None)
+            stage.roots.append((state.initial, part.home))
             stage.body.append(Store(part.buffer, self._offset(part, part.home, Affine()), scalar))
-            result = self._results.get(number)
-            if result is None:
+            if state.result is None:
                 continue
             stage = self.draft.stage(self._last_level + 1, symbols)
             last = self._offset(part, part.home, Affine(self.time.extent))
-            scalar = self.load_at(stage, part.buffer, given.type.dtype, last, None)
-            offset = index.linearize(part.home, given.type.shape)
-            stage.body.append(Store(self.buffers.of(result).name, offset, scalar))
+            scalar = self.load_at(stage, part.buffer, state.given.type.dtype, last, None)
+            offset = index.linearize(part.home, state.given.type.shape)
+            stage.body.append(Store(self.buffers.of(state.result).name, offset, scalar))
 
     def around(self, phase: Phase) -> Phase:
         """The phase with its iterations marked."""
         before = bool(self._parts)
-        behind = any(number in self._results for number in range(self._source.parts))
+        behind = any(state.result is not None for state in self._source.states)
         return replace(phase, iterations=Iterations(self.time, before, len(phase.steps) - before - behind))
 
 
-def _results(kernel: KernelCandidate, loop: Node) -> Mapping[int, Value]:
-    """By number of a loop's result, the value that the kernel writes for it, in its shape or another one."""
-    shapes = reshaped_results(kernel.nodes, loop)
-    return {loop.outputs.index(shapes.get(value, value)): value for value in kernel.outputs}
+def one_after_other(first: TileProgram, program: TileProgram, names: Mapping[str, str]) -> TileProgram:
+    """One program of two: the first makes what the other one reads. `names`: of the first one's outputs that differ."""
+    known = {buffer.name for buffer in program.buffers}
+    own = {b.name: f"{b.name}.shared" for b in first.buffers if b.space in (Space.SCRATCH, Space.WORKSPACE)}
+    whole = {**{buffer.name: buffer.name for buffer in first.buffers}, **own, **names}
+    more = tuple(replace(b, name=own[b.name]) for b in first.buffers if b.name in own)
+    assert known.issuperset(whole[b.name] for b in first.buffers if b.name not in own)
+    launches = tuple(tuple(renamed_buffers(phase, whole) for phase in launch) for launch in first.launches)
+    return replace(program, buffers=(*program.buffers, *more), launches=(*launches, *program.launches))

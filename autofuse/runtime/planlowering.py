@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from autofuse.errors import LegalityError, PlanError
 from autofuse.fusion.candidate import KernelCandidate, candidate_of
@@ -11,19 +11,12 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.rewrite import renamed_buffers
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     Buffer,
-    Load,
-    Matrix,
     OpaqueProgram,
-    Phase,
-    RowGroup,
     Space,
-    Stage,
-    Statement,
-    Step,
-    Store,
     TileProgram,
 )
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
@@ -172,31 +165,8 @@ def canonical(program: TileProgram) -> TileProgram:
     """The program with its buffers renamed by position and no name: equal for kernels that can share code."""
     names = {buffer.name: f"b{number}" for number, buffer in enumerate(program.buffers)}
     buffers = tuple(replace(b, name=names[b.name], holds=names.get(b.holds, "")) for b in program.buffers)
-    launches = tuple(tuple(_rename_phase(phase, names) for phase in launch) for launch in program.launches)
+    launches = tuple(tuple(renamed_buffers(phase, names) for phase in launch) for launch in program.launches)
     return replace(program, name="", buffers=buffers, launches=launches)
-
-
-def _rename_phase(phase: Phase, names: Mapping[str, str]) -> Phase:
-    return replace(phase, steps=tuple(_rename_step(step, names) for step in phase.steps))
-
-
-def _rename_step(step: Step, names: Mapping[str, str]) -> Step:
-    if isinstance(step, RowGroup):
-        return RowGroup(tuple(_rename_stage(stage, names) for stage in step.stages))
-
-    def matrix(m: Matrix) -> Matrix:
-        return replace(m, buffer=names[m.buffer])
-
-    return replace(step, out=matrix(step.out), lhs=matrix(step.lhs), rhs=matrix(step.rhs))
-
-
-def _rename_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
-    def rename(statement: Statement) -> Statement:
-        if isinstance(statement, Load | Store):
-            return replace(statement, buffer=names[statement.buffer])
-        return statement
-
-    return replace(stage, before=tuple(map(rename, stage.before)), body=tuple(map(rename, stage.body)))
 
 
 def may_fail(program: TileProgram | OpaqueProgram) -> bool:

@@ -64,6 +64,19 @@ def test_columns_of_a_product_from_the_left_are_rows() -> None:
     assert len(program.launches) == 2  # matrices are laid out once, not in each iteration
 
 
+def test_what_all_rows_share_is_a_loop_before() -> None:
+    program = lowered(*PROGRAMS["sampled"])
+    chain, rows = (phase for launch in program.launches for phase in launch)
+    assert chain.grid == ()
+    assert chain.iterations is None
+    tables = {b.name: b.type.shape for b in program.buffers if b.space is Space.WORKSPACE}
+    assert set(tables.values()) == {(5, 1)}
+    assert len(tables) == 4  # two words of either key that is drawn from: the keys themselves stay where they are
+    kept = {b.name for b in program.buffers if b.name.endswith(".state")}
+    assert kept == {"body_2.state", "body_3.state"}
+    assert rows.iterations is not None
+
+
 def test_rows_of_a_block_fit_on_chip() -> None:
     few = lowered(*PROGRAMS["lstm"], Limits(scratch_bytes=24 << 10, workers=1))
     many = lowered(*PROGRAMS["lstm"], Limits(workers=1))
@@ -97,6 +110,7 @@ REFUSED = {
         _scanned(lambda h, w, _: (af.scan(lambda g, _: (g @ w, None), h, None, length=3)[0], None)),
         "there is a loop in its body",
     ),
+    "one iteration": (lambda h, w: af.scan(lambda h, _: (h @ w, None), h, None, length=1), "it has one iteration"),
     "no product": (_scanned(lambda h, w, _: (h / h.sum(1, keepdims=True), None)), "there is no product in its body"),
     "a sort": (_scanned(lambda h, w, _: (np.sort(h @ w, axis=1), None)), "sort is an opaque call"),
     "weights of the state": (_scanned(lambda h, w, _: (np.tanh(h @ (w * h[0])), None)), "of dot_general %dot_general"),

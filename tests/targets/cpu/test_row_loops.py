@@ -19,20 +19,30 @@ from tests.lower.test_loops import alone
 F32 = np.float32
 
 
-def check_rows(function: Any, arguments: Any, most: int = 0) -> None:
+def check_rows(function: Any, arguments: Any, most: int = 0, *, native: bool = True) -> None:
     """One kernel, by the evaluator and by code in poisoned memory. `most`: rows of a block."""
     kernel = alone(function, arguments)
     values = interpret_values(kernel.graph, arguments, {value.name for value in kernel.inputs})
     schedule = Schedule.of({ITERATIONS: "rows", PANEL_ROWS: most})
-    check_kernel(kernel, [values[value.name] for value in kernel.inputs], schedule, limits=LIMITS)
+    check_kernel(kernel, [values[value.name] for value in kernel.inputs], schedule, limits=LIMITS, native=native)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+QUICK = ("columns", "elman", "sampled")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS]
+)
 def test_programs(name: str) -> None:
     check_rows(*PROGRAMS[name])
 
 
-@pytest.mark.parametrize("most", [1, 7, 16, 40])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_by_the_reference_executor(name: str) -> None:
+    check_rows(*PROGRAMS[name], native=False)
+
+
+@pytest.mark.parametrize("most", [7, *(pytest.param(most, marks=pytest.mark.slow) for most in (1, 16, 40))])
 def test_blocks_of_any_size(most: int) -> None:
     check_rows(*PROGRAMS["elman"], most)
 
@@ -48,21 +58,20 @@ def test_state_that_is_no_number() -> None:
     np.testing.assert_allclose(rows, stacked, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
+def test_random_cells_by_the_reference_executor(seed: int) -> None:
+    check_random(seed, native=False)
+
+
+@pytest.mark.parametrize("seed", [12, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 300))])
 def test_random_cells(seed: int) -> None:
     check_random(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 400))
-def test_many_random_cells(seed: int) -> None:
-    check_random(seed)
-
-
-def check_random(seed: int) -> None:
+def check_random(seed: int, *, native: bool = True) -> None:
     """A random cell as one kernel; some ask more of a kernel than there is, which is said."""
     try:
-        check_rows(*random_cell(seed), seed % 3 * 5)
+        check_rows(*random_cell(seed), seed % 3 * 5, native=native)
     except LegalityError as refused:
         assert "more than" in str(refused), refused  # noqa: PT017
 
@@ -111,7 +120,7 @@ def test_threads_give_the_same_bits() -> None:
     values = interpret_values(kernel.graph, (x, w, u, b), {value.name for value in kernel.inputs})
     inputs = [values[value.name] for value in kernel.inputs]
     first, *others = (
-        run_native(kernel, inputs, Schedule.of({ITERATIONS: "rows", PANEL_ROWS: most})) for most in (133, 8, 50)
+        run_native(kernel, inputs, Schedule.of({ITERATIONS: "rows", PANEL_ROWS: most})) for most in (133, 50)
     )
     for other in others:
         for got, right in zip(other, first, strict=True):
