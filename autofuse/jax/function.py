@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -26,6 +28,13 @@ class JaxFunction:
     It may be called from several threads, and inside functions that JAX transforms.
     """
 
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+    __call__: Callable[..., Any]
+    """Run the plan for these arguments, made at the first such call. Raises ArgumentError for a deleted array.
+
+    Python looks for it on the class, where the slot hands out what the object has: no frame of Python's is made.
+    """
+
     def __init__(self, function: Callable[..., Any], planner: Planner, options: Mapping[str, Any]) -> None:
         """`options`: those of `jax.jit`."""
         functools.update_wrapper(self, function)
@@ -39,28 +48,7 @@ class JaxFunction:
             return planned(function, planner, donated, args, kwargs)
 
         self._jitted: Any = jax.jit(traced, **options)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run the plan for these arguments, made at the first such call. Raises ArgumentError for a deleted array."""
-        try:
-            return self._jitted(*args, **kwargs)
-        except (RuntimeError, ValueError) as error:  # of JAX's own checks, where nothing has run
-            deleted = self._deleted(args, kwargs)
-            if deleted is None:
-                raise
-            raise ArgumentError(deleted) from error
-
-    def _deleted(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-        """What is wrong with a call where an array was donated to an earlier one; None where none was."""
-        leaves, _ = jax.tree.flatten_with_path((args, kwargs))
-        for path, leaf in leaves:
-            if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted():
-                what = f"argument {jax.tree_util.keystr(path[1:])}, {leaf.dtype}{list(leaf.shape)},"
-                return (
-                    f"{self.planner.name}: {what} was deleted, or donated to an earlier call, which wrote over it; pass"
-                    " what that call returned, or leave donate_argnums out"
-                )
-        return None
+        self.__call__ = _first(self._jitted, planner, weakref.ref(self))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """The function as a method: its object is an argument, of a type that JAX knows, or static."""
@@ -105,3 +93,44 @@ class JaxFunction:
 
     def __repr__(self) -> str:
         return f"<autofuse.jax function {self.planner.name}>"
+
+
+def _first(jitted: Callable[..., Any], planner: Planner, place: weakref.ref[JaxFunction]) -> Callable[..., Any]:
+    """What calls a function until a plan is there. Then native code takes its place, which does the same."""
+    handler = partial(_retold, planner.name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            results = jitted(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - as native code does
+            return handler(error, *args, **kwargs)
+        function = place()
+        if planner.guarded is not None and function is not None:
+            function.__call__ = planner.guarded(jitted, handler)
+        return results
+
+    return call
+
+
+def _retold(name: str, error: Exception, /, *args: Any, **kwargs: Any) -> Any:
+    """Raise an error of a call of the function `name`; JAX's own check of arrays as one that says what to do."""
+    deleted = _deleted(name, args, kwargs) if isinstance(error, RuntimeError | ValueError) else None
+    if deleted is not None:
+        raise ArgumentError(deleted) from error
+    try:
+        raise error
+    finally:
+        del error  # it would be kept by its own traceback, and arguments with it
+
+
+def _deleted(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """What is wrong with a call where an array was donated to an earlier one; None where none was."""
+    leaves, _ = jax.tree.flatten_with_path((args, kwargs))
+    for path, leaf in leaves:
+        if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted():
+            what = f"argument {jax.tree_util.keystr(path[1:])}, {leaf.dtype}{list(leaf.shape)},"
+            return (
+                f"{name}: {what} was deleted, or donated to an earlier call, which wrote over it; pass"
+                " what that call returned, or leave donate_argnums out"
+            )
+    return None

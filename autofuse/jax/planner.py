@@ -40,6 +40,8 @@ class Planner:
         """
         self.name, self.on_unsupported = name, on_unsupported
         self.hands_on = hands_on
+        self.guarded: Callable[..., Any] | None = None
+        """As `XlaHandlers` have it; None before XLA knows a plan."""
         self._jit = jit
         self._plans: KeptPlans[Plan] = KeptPlans()
         self._lock = threading.RLock()
@@ -82,6 +84,7 @@ class Planner:
         entry = plan.program.xla_entry
         if entry is None:
             raise BackendError(f"{self.name}: a plan for {plan.document.backend} cannot be called by JAX")
+        self.guarded = entry.handlers.guarded
         return entry
 
     def warn_once(self, error: AutofuseError) -> None:

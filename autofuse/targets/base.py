@@ -74,6 +74,9 @@ class XlaHandlers:
     """Address of the identifier of what the first one leaves to XLA, as the state of a call."""
     type_info: int
     """Address of what XLA does with it in the end."""
+    guarded: Callable[[Callable[..., Any], Callable[..., Any]], Callable[..., Any]]
+    """Of a callable and a handler a native one. It calls the first, and where that raises the handler, whose outcome is
+    its own: with the exception, then the same arguments."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
+import weakref
+from types import BuiltinFunctionType
 
 import numpy as np
 import pytest
@@ -137,6 +139,35 @@ def test_a_donated_array_is_reused_and_gone():
     assert state.is_deleted()
     with pytest.raises(ArgumentError, match=r"argument \[0\], float32\[.*\], was deleted, or donated to an earlier"):
         function(state, x)
+
+
+def test_calls_after_the_first_one_make_no_frame_of_python():
+    def scaled(x, *, by=2.0):
+        if x.ndim > 1:
+            raise ValueError("no vector")
+        return x * by
+
+    function, x = afj.jit(scaled), numbers(0, 9)
+    for _ in range(2):
+        close(function(x), np.asarray(x) * 2)
+    call = function.__call__
+    assert isinstance(call, BuiltinFunctionType)
+    close(function(x, by=3.0), np.asarray(x) * 3)
+    close(function(numbers(1, 5)), np.asarray(numbers(1, 5)) * 2)
+    with pytest.raises(ValueError, match="no vector"):
+        function(numbers(0, 2, 2))
+    with pytest.raises(TypeError, match="rror interpreting argument"):
+        function("x")
+    x.delete()
+    with pytest.raises(ArgumentError, match=r"scaled: argument \[0\], float32\[9\], was deleted") as told:
+        function(x)
+    assert isinstance(told.value.__cause__, RuntimeError)
+    place = weakref.ref(function)
+    del function
+    assert place() is None
+    with pytest.raises(ArgumentError, match=r"argument \['x'\], .* was deleted"):
+        call(x=x)
+    close(call(numbers(2, 3)), np.asarray(numbers(2, 3)) * 2)
 
 
 def test_donated_by_name_in_trees():

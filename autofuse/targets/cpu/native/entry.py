@@ -19,6 +19,7 @@ from autofuse.ir.tree import Leaf
 from autofuse.ir.types import TensorType
 from autofuse.targets.cpu.blocks import POOLED_FROM_BYTES, output_blocks
 from autofuse.targets.cpu.native import driver
+from autofuse.targets.cpu.native.guarded import MethodDef, new_builtin
 from autofuse.targets.cpu.native.linking import LinkedCode, link
 from autofuse.targets.cpu.native.nativeprogram import CpuProgram
 from autofuse.targets.cpu.native.nativeruntime import KERNEL_SYMBOLS, enable_blas, native_runtime
@@ -58,17 +59,6 @@ _SLOTS = (
 """Slots of the native context, in the order that entry.ll states."""
 
 _api = ctypes.pythonapi
-
-
-class _MethodDef(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
 
 
 class _Owner:
@@ -326,7 +316,7 @@ def _free_arenas(free: Callable[[int], None], context: NDArray[np.uint64]) -> No
 
 def _builtin(context: NDArray[np.uint64], owner: _Owner, name: str, address: int) -> Callable[..., Any]:
     """A builtin function of the code at `address`; it holds the owner through the capsule that is its `self`."""
-    definition = _MethodDef(name.encode(), address, _METH_FASTCALL, None)
+    definition = MethodDef(name.encode(), address, _METH_FASTCALL, None)
     owner.kept.append(definition)
     new_capsule = _api.PyCapsule_New
     new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -337,11 +327,7 @@ def _builtin(context: NDArray[np.uint64], owner: _Owner, name: str, address: int
     increment.restype, increment.argtypes = None, [ctypes.py_object]
     increment(owner)
     set_context(capsule, owner)
-    new_function = _api.PyCFunction_NewEx
-    new_function.restype = ctypes.py_object
-    new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    function: Callable[..., Any] = new_function(ctypes.addressof(definition), capsule, None)
-    return function
+    return new_builtin(definition, capsule)
 
 
 def _aligned_empty(size: int) -> NDArray[np.uint8]:

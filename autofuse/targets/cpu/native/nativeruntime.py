@@ -35,6 +35,7 @@ _EXPORTS = (
     "af_call_tree",
     "af_capsule_release",
     "af_arena_free",
+    "af_guarded",
     "af_pool_after_fork",
     "af_pool_workers",
     "af_threads",
@@ -52,12 +53,44 @@ _EXPORTS = (
     "af_xla_execute",
 )
 
-_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "regions", "entry", "tree", "xla")
+_PARTS = ("waiting", "team", "pool", "blasthreads", "driver", "regions", "entry", "tree", "guarded", "xla")
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _RELAX = {
     "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
     "aarch64": ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"),
+}
+_FLOAT_MODE = {"x86_64": 0x1F80, "aarch64": 0}
+"""What threads begin with: MXCSR, FPCR."""
+_FLOAT_MODES = {
+    "x86_64": """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define internal i64 @float_mode() alwaysinline nounwind {
+  %at = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %at)
+  %narrow = load i32, ptr %at
+  %mode = zext i32 %narrow to i64
+  ret i64 %mode
+}
+define internal void @set_float_mode(i64 %mode) alwaysinline nounwind {
+  %at = alloca i32
+  %narrow = trunc i64 %mode to i32
+  store i32 %narrow, ptr %at
+  call void @llvm.x86.sse.ldmxcsr(ptr %at)
+  ret void
+}""",
+    "aarch64": """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+define internal i64 @float_mode() alwaysinline nounwind {
+  %mode = call i64 @llvm.aarch64.get.fpcr()
+  ret i64 %mode
+}
+define internal void @set_float_mode(i64 %mode) alwaysinline nounwind {
+  call void @llvm.aarch64.set.fpcr(i64 %mode)
+  ret void
+}""",
 }
 
 
@@ -126,6 +159,8 @@ def runtime_text(architecture: str, offsets: Mapping[str, int]) -> str:
         "relax": relax,
         "relax_declare": declaration,
         "futex": _FUTEX[architecture],
+        "float_mode": _FLOAT_MODE[architecture],
+        "float_modes": _FLOAT_MODES[architecture],
         "workers": threadcount.MAX_THREADS - 1,
         "participants": threadcount.MAX_THREADS,
         "chunks": chunks,

@@ -95,8 +95,6 @@ entry:
   br i1 %asked, label %good, label %start
 start:
   %state = alloca ptr
-  ; a fenv_t: 32 bytes with glibc on x86-64, 8 on aarch64
-  %environment = alloca [128 x i8], align 8
   store ptr null, ptr %state
   %missing = call ptr @xla_state(ptr %frame, i64 112, ptr %state)
   %failed = icmp ne ptr %missing, null
@@ -152,10 +150,10 @@ run:
   %program.at = getelementptr i64, ptr %context, i64 4
   %program = load ptr, ptr %program.at
   ; XLA's threads take subnormal numbers for zeros; plans do not, on whatever thread a part of them runs
-  %kept = call i32 @fegetenv(ptr %environment)
-  %usual = call i32 @fesetenv(ptr inttoptr (i64 -1 to ptr))
+  %kept = call i64 @float_mode()
+  call void @set_float_mode(i64 ${float_mode})
   %stopped = call i64 @af_run(ptr %program, ptr %pointers, ptr %arena, ptr null)
-  %restored = call i32 @fesetenv(ptr %environment)
+  call void @set_float_mode(i64 %kept)
   br i1 %no.arena, label %ran, label %give.arena
 give.arena:
   call void @arena_give(ptr %context, ptr %held)
@@ -324,5 +322,8 @@ say:
   ret ptr %error
 }
 
-declare i32 @fegetenv(ptr)
+; how this thread rounds: the register for it alone. fegetenv and fesetenv also save and load what x87 has, which takes
+; longer than a small plan
+${float_modes}
+
 declare void @PyErr_SetInterrupt()

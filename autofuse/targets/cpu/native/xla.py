@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from autofuse.ir.digest import digest
 from autofuse.targets.base import XlaEntry, XlaHandlers
+from autofuse.targets.cpu.native.guarded import guarded
 from autofuse.targets.cpu.native.nativeprogram import CpuProgram
 from autofuse.targets.cpu.native.nativeruntime import native_runtime
 
@@ -110,6 +111,7 @@ def handlers() -> XlaHandlers:
         execute=runtime["af_xla_execute"],
         type_id=runtime["af_xla_type"],
         type_info=_TYPE_INFO.ctypes.data,
+        guarded=guarded,
     )
 
 
