@@ -8,7 +8,9 @@ class TestMyPolicy(SearchPolicyContract):
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 
@@ -18,20 +20,37 @@ from autofuse.fusion.userrules import Forbid, Force, Pin, Rule, bind
 from autofuse.ir.graph import Graph
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import values_of
+from autofuse.lazydataclass import replace
 from autofuse.plan.verify import verify
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition, SearchPolicy
+from autofuse.search.policies.pricedkernels import kernels_of
 from autofuse.testing.fusions import check_plan
 from autofuse.testing.graphs import random_graph, random_inputs
 from autofuse.testing.partitions import context_of, identity_here
 from autofuse.testing.sketches import attention_graph, diamond_graph, layers_graph, softmax_graph
 
 
-def sample_graphs() -> list[Graph]:
+@cache
+def sample_graphs() -> tuple[Graph, ...]:
     """Programs that fuse whole, in parts, and not at all."""
     drawn = [random_graph(np.random.default_rng(seed), 14) for seed in range(4)]
-    return [softmax_graph(16, 16), attention_graph(16, 8), layers_graph(2, 8, 16), diamond_graph(1024), *drawn]
+    return (softmax_graph(16, 16), attention_graph(16, 8), layers_graph(2, 8, 16), diamond_graph(1024), *drawn)
+
+
+def sample_context(graph: Graph, rules: Sequence[Rule] = ()) -> Context:
+    """A new context for a sample graph. Its kernels were lowered and priced before, for whatever policy."""
+    known = _first_context(graph)
+    problem = replace(known.problem, control=bind(rules, graph))
+    return replace(known, problem=problem, kernels=kernels_of(problem, known.kernels.prices, known=known.kernels.known))
+
+
+@cache
+def _first_context(graph: Graph) -> Context:
+    context = context_of(graph)
+    context.prices(context.space)
+    return context
 
 
 def sample_rules(graph: Graph) -> list[Rule]:
@@ -65,7 +84,7 @@ class SearchPolicyContract:
         raise AssertionError("a contract suite needs the policy under test")
 
     def partition(self, graph: Graph, context: Context | None = None) -> Partition:
-        return self.policy().partition(context or context_of(graph))
+        return self.policy().partition(context or sample_context(graph))
 
     def test_it_has_a_name(self) -> None:
         """Users type it, plans record it."""
@@ -91,7 +110,7 @@ class SearchPolicyContract:
     def test_its_plans_compute_what_the_interpreter_does(self) -> None:
         """Each partition becomes a sound plan whose answer is right."""
         for graph in sample_graphs():
-            context = context_of(graph)
+            context = sample_context(graph)
             document = document_of(context, self.partition(graph, context), identity_here())
             verify(document)
             check_plan(document, random_inputs(graph, np.random.default_rng(0)))
@@ -101,7 +120,7 @@ class SearchPolicyContract:
         for graph in sample_graphs():
             for rule in sample_rules(graph):
                 try:
-                    context = context_of(graph, control=bind([rule], graph))
+                    context = sample_context(graph, [rule])
                     kernels = self.partition(graph, context).kernels
                 except (ArgumentError, LegalityError, SearchError):
                     continue
@@ -119,7 +138,7 @@ class SearchPolicyContract:
     def test_the_same_context_gives_the_same_partition(self) -> None:
         """Twice with one context, with a fresh one, and by another object of the policy."""
         for graph in sample_graphs():
-            context = context_of(graph)
+            context = sample_context(graph)
             first = decisions(self.partition(graph, context))
             assert decisions(self.partition(graph, context)) == first
             assert decisions(self.partition(graph)) == first
@@ -128,9 +147,9 @@ class SearchPolicyContract:
         """One policy object, several programs at the same time."""
         policy = self.policy()
         graphs = sample_graphs()[:4]
-        expected = [decisions(policy.partition(context_of(graph))) for graph in graphs]
+        expected = [decisions(policy.partition(sample_context(graph))) for graph in graphs]
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda graph: decisions(policy.partition(context_of(graph))), graphs))
+            found = list(pool.map(lambda graph: decisions(policy.partition(sample_context(graph))), graphs))
         assert found == expected
 
     def test_it_neither_keeps_nor_changes_its_context(self) -> None:

@@ -6,16 +6,22 @@ import __future__
 import ast
 import dis
 import inspect
+import linecache
 import textwrap
 from collections.abc import Iterator
 from functools import reduce
 from operator import or_
+from tokenize import TokenError
 from types import CodeType, FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from autofuse.frontend.rolling.returns import PREFIX
 from autofuse.frontend.rolling.rewriting import rewritten
 
 _FLAGS = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
+_rewritten: WeakKeyDictionary[CodeType, CodeType] = WeakKeyDictionary()
+"""What was made of functions that are still there: most are traced more than once."""
 _CALLING = ("PRECALL", "PUSH_NULL", "CACHE", "NOP", "EXTENDED_ARG")
 _UNSEEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -28,10 +34,22 @@ def rewritten_code(function: FunctionType) -> CodeType | None:
     code = function.__code__
     if code.co_flags & _UNSEEN or "__class__" in code.co_freevars:
         return None
+    known = _rewritten.get(code)
+    if known is None or known.co_filename != code.co_filename:  # equal code may stand in two files
+        known = _from_source(code, function.__globals__)
+        if known is not None:  # a source that is not at hand may be, later
+            _rewritten[code] = known
+    return known
+
+
+def _from_source(code: CodeType, names: dict[str, Any]) -> CodeType | None:
+    """The rewritten code. `names`: of the module, which may know where its source is (one in an archive)."""
+    linecache.checkcache(code.co_filename)
+    first = code.co_firstlineno
+    lines = linecache.getlines(code.co_filename, names)[first - 1 :]
     try:
-        lines, first = inspect.getsourcelines(code)
-        module = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
+        module = ast.parse(textwrap.dedent("".join(inspect.getblock(lines))))
+    except (SyntaxError, TokenError):
         return None
     definition = module.body[0] if module.body else None
     if not isinstance(definition, ast.FunctionDef) or definition.name != code.co_name:

@@ -18,13 +18,19 @@ class Case:
     """A function of arrays, by which `jax.jit` and a plan are compared."""
 
     function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    given: tuple[Any, ...]
+    """Its arguments, as arrays and numbers of NumPy's and Python's."""
     tolerance: float = 1e-4
     """Relative to the largest element."""
     has_gradient: bool = True
     """Whether floats come from floats, and slopes are the function's own."""
     has_batch: bool = True
     """Whether the function can be mapped over a first axis of its arguments."""
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """JAX's arrays: made when asked for, as few cases run at a time."""
+        return tuple(jnp.asarray(x) for x in self.given)
 
     def gradient(self) -> Callable[..., Any]:
         """The slopes of a number made of all floats of the result."""
@@ -52,7 +58,7 @@ def _other(x: Any) -> Any:
 
 def of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Case:
     """A case of arrays or numbers."""
-    return Case(function, tuple(jnp.asarray(x) for x in arguments), **options)
+    return Case(function, arguments, **options)
 
 
 def still(function: Callable[..., Any], *arguments: Any, **options: Any) -> Case:

@@ -23,6 +23,7 @@ from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
 from autofuse.testing.simt.counters import count
+from tests.fixtures.kernelchecks import fused
 
 BF16 = ml_dtypes.bfloat16
 F32 = np.float32
@@ -33,8 +34,7 @@ A100 = backend_named("cuda").target(device="a100")
 
 def program_of(fn: Callable[..., Any], *args: Any, schedule: Schedule) -> TileProgram:
     """A function as one kernel of a device without clusters."""
-    widest = max(af.candidates(fn, *args).options, key=lambda option: len(option.nodes))
-    program = lower(widest.candidate.kernel, schedule, "rows", A100.limits)
+    program = lower(fused(fn, *args), schedule, "rows", A100.limits)
     assert isinstance(program, TileProgram)
     return program
 

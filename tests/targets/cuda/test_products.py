@@ -20,6 +20,7 @@ from autofuse.targets.cuda.decisions import cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
 from autofuse.testing.simt.counters import count
+from tests.fixtures.kernelchecks import fused
 from tests.fixtures.productprograms import layer, merged, plain, rounded, scaled, turned_left, turned_right
 
 BF16 = ml_dtypes.bfloat16
@@ -28,8 +29,7 @@ BF16 = ml_dtypes.bfloat16
 def whole(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule(), arch: str = "sm_90") -> CudaKernel:  # noqa: B008
     """A function as one kernel."""
     limits = backend_named("cuda").target(device="h200").limits
-    widest = max(af.candidates(fn, *args).options, key=lambda option: len(option.nodes))
-    program = lower(widest.candidate.kernel, schedule, "product", limits)
+    program = lower(fused(fn, *args), schedule, "product", limits)
     assert isinstance(program, TileProgram)
     return generate(program, arch)
 

@@ -22,6 +22,7 @@ from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.targets.cuda.decisions import CUDA_DECISIONS, cuda_schedule
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
+from tests.fixtures.kernelchecks import fused
 from tests.fixtures.productprograms import layer, merged, plain, rounded, scaled, turned_left, turned_right
 
 BF16, F16, F32, F64 = ml_dtypes.bfloat16, np.float16, np.float32, np.float64
@@ -30,8 +31,7 @@ BF16, F16, F32, F64 = ml_dtypes.bfloat16, np.float16, np.float32, np.float64
 def program_of(fn: Callable[..., Any], *args: Any, schedule: Schedule = Schedule()) -> TileProgram:  # noqa: B008
     """A function as one kernel, with the name that all have which are measured."""
     limits = backend_named("cuda").target(device="h200").limits
-    widest = max(af.candidates(fn, *args).options, key=lambda option: len(option.nodes))
-    program = lower(widest.candidate.kernel, schedule, "kernel", limits)
+    program = lower(fused(fn, *args), schedule, "kernel", limits)
     assert isinstance(program, TileProgram)
     return program
 

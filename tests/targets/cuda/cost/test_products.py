@@ -229,8 +229,13 @@ def attended(e: Any, v: Any, w: Any, x: Any) -> Any:
     return y / np.sqrt((y * y).mean(1, keepdims=True) + 1e-5)
 
 
-@pytest.mark.parametrize("device", ALL)
-@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        *(("h100", BF16), ("a100", F32)),
+        *(pytest.param(d, t, marks=pytest.mark.slow) for d in ALL for t in (F32, BF16)),
+    ],
+)
 def test_a_normalisation_is_not_joined_to_a_product_whose_blocks_it_would_make_few(device: str, dtype: Any) -> None:
     """128 rows of 768: whole rows are eight blocks; tiles of rows and columns are ten times as many."""
     args = (zeros(12, 128, 128), zeros(12, 128, 64), zeros(768, 768), zeros(128, 768))
