@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import autofuse as af
 from autofuse.errors import LegalityError
-from autofuse.ir.dtypes import F16, F32, I32
+from autofuse.ir.dtypes import F16, F32, F64, I32
 from autofuse.lazydataclass import replace
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.tile import Space, TileProgram
@@ -81,6 +81,8 @@ PROGRAMS = [
     handbuilt.row_arg("argmax_of_several_warps", "argmax", 6, 900),
     handbuilt.running("running_sum", "add", 6, 1000, I32, along_rows=True),
     handbuilt.running("running_sum_odd", "add", 5, 1003, I32, along_rows=True),
+    handbuilt.running("running_sum_of_chunks", "add", 3, 4100, F64, along_rows=True),
+    handbuilt.running("running_sum_back_of_chunks", "add", 3, 4100, I32, along_rows=True, reverse=True),
     handbuilt.running("running_sum_of_lanes", "add", 70, 13, I32, along_rows=True),
     handbuilt.running("running_maximum_back", "maximum", 4, 2050, F32, along_rows=True, reverse=True),
     handbuilt.running("running_minimum_back", "minimum", 70, 29, F32, along_rows=True, reverse=True),
@@ -101,6 +103,17 @@ def test_every_way_of_sharing_gives_the_references_answer(program: TileProgram) 
     for name, expected in evaluate_program(program, given).items():
         np.testing.assert_array_equal(answers[0][name], answers[1][name])
         np.testing.assert_allclose(answers[0][name], expected, rtol=2e-5, atol=4e-6)
+
+
+@pytest.mark.parametrize(
+    ("reverse", "turns"), [(False, ("0; each < 4", "4; each < 6")), (True, ("0; each < 2", "2; each < 6"))]
+)
+def test_chunks_of_running_sums_are_begun_together(reverse: bool, turns: tuple[str, str]) -> None:
+    """18 chunks: four turns of four, and two alone, which come first where the row is walked back."""
+    program = handbuilt.running("sums", "add", 3, 18 * 1024, F32, along_rows=True, reverse=reverse)
+    source = generate(CudaPasses("sm_90")(program), "sm_90").source
+    assert [loop for loop in turns if f"for (int each = {loop}; ++each)" in source] == list(turns)
+    assert source.count("__syncthreads();") == len(turns)
 
 
 @pytest.mark.parametrize("columns", [301, 1200])

@@ -14,13 +14,14 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.columntiles import COLUMN_TILE
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Store
+from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Stage, Store
 from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockorder import rows_together
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes, dot_shape, tile_of, wide_columns
 from autofuse.targets.cuda.codegen.hiddentiles import visible_share
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, COLUMNS, DOT_THREADS, ROWS, SIDE, WIDEST, TileShape
+from autofuse.targets.cuda.codegen.rowgroups import Group, block_group
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_bytes, swept_scratch, swept_shape, swept_steps
 from autofuse.targets.cuda.decisions import THREADS
 
@@ -55,6 +56,11 @@ class RowBlockPlan:
     @property
     def blocks(self) -> int:
         return max(1, math.prod(symbol.extent for symbol in self.grid))
+
+    def group(self, stages: Sequence[Stage], phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule) -> Group:
+        """The threads for a row, in some stages of the phase that are done row by row."""
+        rows = None if phase.row_block is None else self.rows
+        return block_group(stages, rows, self.threads, buffers, schedule)
 
     @property
     def column_tiles(self) -> Symbol | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
 from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
@@ -14,7 +15,7 @@ from autofuse.targets.cuda.codegen.gridpoints import define_symbols
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
 from autofuse.targets.cuda.codegen.producttiles import TileShape
-from autofuse.targets.cuda.codegen.rowgroups import Group, row_vector
+from autofuse.targets.cuda.codegen.rowgroups import Group, rows_together
 from autofuse.targets.cuda.codegen.rows import RowWriter, write_group_head
 from autofuse.targets.cuda.codegen.sweeps import SweepWriter
 from autofuse.targets.cuda.codegen.sweepshapes import swept_bytes
@@ -132,20 +133,30 @@ class RowBlockWriter:
             self.code, self.phase, self.plan.sweep, self.buffers, self.arena, self.plan.threads, rows, self._steps()
         ).write(tiles)
 
-    def _group(self, step: RowGroup) -> Group:
-        """Warps for the rows of a row block; without a row block there is one row, for all threads."""
-        threads = self.plan.threads
-        vector = row_vector(step.stages, self.buffers, self.schedule)
-        return Group(threads, threads if self.phase.row_block is None else 32, vector)
-
     def _write_row_group(self, step: RowGroup, rows: str) -> None:
-        code, block, group = self.code, self.phase.row_block, self._group(step)
+        code, block = self.code, self.phase.row_block
+        group = self.plan.group(step.stages, self.phase, self.buffers, self.schedule)
         write_group_head(code, group)
         if block is None:
             RowWriter(code, group, self.arena).write(step.stages)
             return
         local = code.loop_name(block.local)
-        with code.out.braces(f"for (int {local} = slot; {local} < {rows}; {local} += {group.per_block})"):
+        with self._each_row(step, group, local, rows):
             name = code.loop_name(block.symbol)
             code.out.line(f"const {code.index.type} {name} = first + {local};")
             RowWriter(code, group, self.arena).write(step.stages)
+
+    @contextmanager
+    def _each_row(self, step: RowGroup, group: Group, local: str, rows: str) -> Generator[None]:
+        """The rows of a group. Where all blocks have as many, some are begun together."""
+        out, turns = self.code.out, self.plan.rows // group.per_block
+        together = rows_together(step.stages, group, self.plan.rows) if rows.isdigit() else 1
+        if together == 1:
+            with out.braces(f"for (int {local} = slot; {local} < {rows}; {local} += {group.per_block})"):
+                yield
+            return
+        turn = self.code.names.fresh("turn")
+        out.line(f"#pragma unroll {together}")
+        with out.braces(f"for (int {turn} = 0; {turn} < {turns}; ++{turn})"):
+            out.line(f"const int {local} = slot + {turn} * {group.per_block};")
+            yield

@@ -30,6 +30,9 @@ from autofuse.targets.cuda.gpus import has_clusters
 
 LADDER = ((64, 8), (128, 16), (3072, 32), (6144, 64), (16384, 128))
 """(most elements of a row, threads that share it)."""
+WARP = 32
+_BEGUN = 8
+"""Packs of a thread that are read before the first one is used, of several rows of a row block."""
 MOST_SHARING = 256
 """Threads that share a longer row."""
 LEAST_BLOCK = 128
@@ -138,6 +141,30 @@ def row_vector(stages: Sequence[Stage], buffers: Mapping[str, Buffer], schedule:
 
 def _keeps(stage: Stage, buffers: Mapping[str, Buffer]) -> bool:
     return any(access.buffer.space is Space.SCRATCH for access in accesses_of(stage, buffers))
+
+
+def block_group(
+    stages: Sequence[Stage], rows: int | None, threads: int, buffers: Mapping[str, Buffer], schedule: Schedule
+) -> Group:
+    """The threads for a row of a row block: few, to have many rows at a time, but so many that all have some.
+
+    `rows`: of the block; None: there is one row, for all threads.
+    """
+    vector = row_vector(stages, buffers, schedule)
+    if rows is None:
+        return Group(threads, threads, vector)
+    longest = longest_loop(stages)
+    enough = _power_above(-(-longest // vector))
+    width = next((width for most, width in LADDER if longest <= most), WARP)
+    idle = 1 << (threads // max(rows, 1)).bit_length() - 1 if threads >= rows else 1
+    return Group(threads, min(max(width, idle), enough, WARP), vector)
+
+
+def rows_together(stages: Sequence[Stage], group: Group, rows: int) -> int:
+    """Of `rows` of a row block, those that a group begins before the first one is done, if all blocks have so many."""
+    turns, rest = divmod(rows, group.per_block)
+    packs = max(group.share(longest_loop(stages)) // group.vector, 1)
+    return 1 if rest or turns < 1 else max(1, min(turns, _BEGUN // packs))
 
 
 def plan_group(

@@ -117,6 +117,8 @@ class _Reader:
         """What a block reads once for all its rows, and the bytes that all blocks of the phase at hand read of it."""
         self.run = 1
         """Neighbours that a block reads at about the same time, in the phase at hand."""
+        self.inner: Symbol | None = None
+        """The innermost loop that a thread walks alone, in the stage at hand."""
         self.near: dict[tuple[str, Affine], list[int]] = {}
         """Where loads of the stage at hand begin, by buffer and by how they walk."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
@@ -159,6 +161,7 @@ class _Reader:
         vectors = entries * rounds if tiles is None else math.ceil(entries * rounds * tiles.visible)
         alike = invariants(stage) if tiles is not None else frozenset[Scalar]()
         self.near = {}
+        self.inner = next((symbol for symbol in reversed(stage.symbols) if symbol != lane), None)
         operations: dict[tuple[str, str], float] = {}
         flops = 0.0
         counts: dict[str, float] = dict.fromkeys(
@@ -235,7 +238,8 @@ class _Reader:
             return
         wanted = {"uniform": 1.0, "gather": WARP * used}.get(kind, min(WARP, max(1, step * itemsize)) * used)
         sectors = max(1.0, wanted)
-        counts["vector_bytes"] += vectors * sectors * SECTOR_BYTES * self._fresh(access)
+        fresh = self._fresh(access) if kind != "uniform" else min(self._fresh(access), self._walked(access, itemsize))
+        counts["vector_bytes"] += vectors * sectors * SECTOR_BYTES * fresh
 
     def _fresh(self, access: Load | Store) -> float:
         """The share of an access that goes to the L2: what a block has just read nearby is in the first-level cache."""
@@ -245,6 +249,16 @@ class _Reader:
         apart = min((abs(access.offset.constant - start) for start in known), default=self.run)
         known.append(access.offset.constant)
         return min(1.0, apart / max(self.run, 1))
+
+    def _walked(self, access: Load | Store, itemsize: int) -> float:
+        """The share of what threads read alike that is not in the sector of the iteration before."""
+        if self.inner is None or isinstance(access, Store):
+            return 1.0
+        rest = Affine(0, tuple((atom, step) for atom, step in access.offset.terms if atom != self.inner))
+        if self.inner in index.symbols_of(rest):
+            return 1.0
+        step = abs(access.offset.coefficient(self.inner)) * itemsize
+        return min(1.0, max(step / SECTOR_BYTES, 1.0 / max(self.inner.extent, 1)))
 
     def _touch(self, buffer: Buffer, write: bool, nbytes: int, least: int, moved: dict[tuple[str, bool], int]) -> None:
         """A buffer is touched once more; other parts of it, up to all that there is."""

@@ -13,7 +13,7 @@ from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.program import Planned
 from autofuse.targets.cuda.cost.onchip import kept_on_chip, product_registers
 from autofuse.targets.cuda.cost.products import ProductCounts, products_of
-from autofuse.targets.cuda.cost.progress import iterations_at_once, load_bytes, pack_of
+from autofuse.targets.cuda.cost.progress import RowChain, iterations_at_once, load_bytes, pack_of, row_chain
 from autofuse.targets.cuda.cost.sweeps import swept_copies, swept_products, swept_registers
 from autofuse.targets.cuda.decisions import REGISTERS
 
@@ -53,6 +53,8 @@ class LaunchCounts:
     """Of shared memory, 128 bytes each, without bank conflicts."""
     cluster: int
     """Blocks that start together and share grid points."""
+    chain: RowChain
+    """Of the rows of a row block, or of running sums, in one block: the longest of all phases."""
     products: tuple[ProductCounts, ...]
     """Of all phases."""
 
@@ -97,6 +99,7 @@ def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefront
         rounds=max((stage.vectors * WARP / everybody for stage in counts.stages), default=1.0),
         shared_wavefronts=wavefronts + sum(product.wavefronts for product in products),
         cluster=planned.cluster,
+        chain=row_chain(planned, schedule),
         products=products,
     )
 
@@ -118,5 +121,6 @@ def together(phases: Sequence[LaunchCounts]) -> LaunchCounts:
         rounds=max(phase.rounds for phase in phases),
         shared_wavefronts=sum(phase.shared_wavefronts for phase in phases),
         cluster=max(phase.cluster for phase in phases),
+        chain=max((phase.chain for phase in phases), key=lambda chain: (chain.waits, chain.steps)),
         products=tuple(product for phase in phases for product in phase.products),
     )

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from autofuse.ir import index
+from autofuse.ir.index import Symbol
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Load, Space, Stage, Store
-from autofuse.targets.cuda.codegen.access import begun_together
+from autofuse.lower.tile import ArgReduce, Buffer, Load, Reduce, RowBlock, RowGroup, Scan, Space, Stage, Store
+from autofuse.targets.cuda.codegen.access import begun_together, stages_of
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.columns import ColumnPlan
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.program import Planned
-from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, row_vector
+from autofuse.targets.cuda.codegen.rowgroups import Group, is_flattened, rows_together
 from autofuse.targets.cuda.codegen.rowloops import WRITTEN_OUT
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
+from autofuse.targets.cuda.codegen.scans import chunks_together
 from autofuse.targets.cuda.codegen.transposes import TransposePlan
 from autofuse.targets.cuda.cost.onchip import in_registers
 
 _UNROLLED = 4
 """Iterations of a long loop that are written out, by what the generator asks of NVRTC or by NVRTC itself."""
 _WARP = 32
+_MEETING = 3.0
+"""Dependent steps for a barrier, and for what warps leave each other in shared memory."""
 
 
 def iterations_at_once(planned: Planned, stage: Stage, schedule: Schedule) -> float:
@@ -36,9 +41,7 @@ def iterations_at_once(planned: Planned, stage: Stage, schedule: Schedule) -> fl
         case Group() as group:
             return _of_row(planned, stage, group)
         case RowBlockPlan() as plan:
-            vector = row_vector((stage,), planned.buffers, schedule)
-            width = plan.threads if planned.phase.row_block is None else _WARP
-            return _of_row(planned, stage, Group(plan.threads, width, vector))
+            return _of_row(planned, stage, plan.group((stage,), planned.phase, planned.buffers, schedule))
 
 
 def _of_row(planned: Planned, stage: Stage, group: Group) -> float:
@@ -78,6 +81,72 @@ def dependent_rounds(planned: Planned, stage: Stage, rounds: int) -> int:
             return -(-rounds // plan.slices)
         case _:
             return rounds
+
+
+@dataclass(frozen=True, slots=True)
+class RowChain:
+    """What a group of threads does one behind the other: its rows of a row block, or the chunks of a running sum."""
+
+    waits: float
+    """For memory."""
+    steps: float
+    """That depend on one another: packs, and the shuffles of reductions."""
+
+
+def row_chain(planned: Planned, schedule: Schedule) -> RowChain:
+    """Of a block; nothing where there is none."""
+    if isinstance(planned.plan, Group):
+        scans = [_of_scan(planned, stage) for stage in stages_of(planned.phase) if _scans_of(stage)]
+        return RowChain(sum(one.waits for one in scans), sum(one.steps for one in scans))
+    if isinstance(planned.plan, RowBlockPlan) and planned.phase.row_block is not None:
+        return _of_row_block(planned, planned.plan, planned.phase.row_block, schedule)
+    return RowChain(0.0, 0.0)
+
+
+def _of_row_block(planned: Planned, plan: RowBlockPlan, block: RowBlock, schedule: Schedule) -> RowChain:
+    """Of its stages, but for those that a sweep takes."""
+    waits = steps = 0.0
+    own, even = {block.symbol, block.local}, block.symbol.extent % plan.rows == 0
+    for step in (step for step in planned.phase.steps_apart() if isinstance(step, RowGroup)):
+        group = plan.group(step.stages, planned.phase, planned.buffers, schedule)
+        turns = -(-plan.rows // group.per_block)
+        if any(_asks_memory(stage, planned.buffers, own) for stage in step.stages):
+            waits += turns / (rows_together(step.stages, group, plan.rows) if even else 1)
+        steps += turns * sum(_steps(stage, group) for stage in step.stages)
+    return RowChain(waits, steps)
+
+
+def _asks_memory(stage: Stage, buffers: Mapping[str, Buffer], walked: Set[Symbol]) -> bool:
+    """Whether a stage reads memory, at places of their own for what `walked` goes through."""
+    loads = [s for s in stage.body if isinstance(s, Load) and buffers[s.buffer].space is not Space.SCRATCH]
+    return any(not walked.isdisjoint(index.symbols_of(load.offset)) for load in loads)
+
+
+def _scans_of(stage: Stage) -> list[Scan]:
+    return [s for s in stage.body if isinstance(s, Scan)]
+
+
+def _of_scan(planned: Planned, stage: Stage) -> RowChain:
+    """Of chunks that are begun together: a wait, the shuffles of a scan after those of another, and a meeting."""
+    group, (walk,) = planned.plan, stage.symbols
+    assert isinstance(group, Group)
+    inside = in_registers(planned)
+    held = any(isinstance(s, Load | Store) and s.buffer in inside for s in stage.body)
+    begun, chunks = chunks_together(stage, group, held=held), -(-walk.extent // group.step)
+    turns = chunks // begun + chunks % begun
+    lanes, warps = min(_WARP, group.width).bit_length(), group.width // _WARP
+    met = 0.0 if group.in_warp else _MEETING + begun * warps / 4
+    steps = sum(lanes * max(scan.dtype.bits // 32, 1) + met for scan in _scans_of(stage))
+    return RowChain(turns * float(_asks_memory(stage, planned.buffers, {walk})), turns * steps)
+
+
+def _steps(stage: Stage, group: Group) -> float:
+    """Of a stage, for one row: its packs, and of each reduction a shuffle for each half of the threads."""
+    lane = lane_of(stage)
+    shuffles = (group.width.bit_length() - 1) if lane is not None else 0
+    reduced = sum((1 if isinstance(s, Reduce) else 2) for s in stage.body if isinstance(s, Reduce | ArgReduce))
+    packs = 1 if lane is None else math.prod(stage.trips) // max(lane.extent, 1) * -(-lane.extent // group.step)
+    return packs + reduced * shuffles
 
 
 def load_bytes(stage: Stage, buffers: Mapping[str, Buffer]) -> int:

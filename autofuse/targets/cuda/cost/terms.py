@@ -6,7 +6,8 @@
     special  approximated functions, over what their units give
     product  products of matrices in whole tiles, on ordinary or on matrix units; the former wait for shared memory
     shared   wavefronts of shared memory, and local memory that the first-level cache holds
-    serial   chains of dependent steps, and rounds of products that wait for their tiles
+    serial   chains of dependent steps; rounds of products that wait for their tiles; chunks of running sums; the
+             rows of row blocks, one after another, before products and behind them
     start    from the kernel before
 
 How many blocks a multiprocessor holds decides how much is in flight and how well latencies are hidden. A last wave that
@@ -39,24 +40,51 @@ _ISSUE_SLOTS = {
     "compare": 1.0,
     "convert": 2.0,
     "integer": 1.0,
-    "divide": 10.0,
+    "divide": 12.0,
     "sqrt": 8.0,
     "exp": 10.0,
-    "log": 12.0,
+    "log": 25.0,
     "tanh": 16.0,
-    "sin": 20.0,
-    "erf": 20.0,
-    "power": 40.0,
+    "sin": 28.0,
+    "erf": 28.0,
+    "power": 64.0,
     "gather": 1.0,
 }
-"""Instructions behind an operation on f32 in strict arithmetic, by class."""
+"""Instructions behind an operation on f32 in strict arithmetic, by class: counted in machine code for 9.0 (NVRTC 13.5),
+without the ways that only subnormal and huge numbers take."""
 _SPECIAL = {"divide": 1.0, "sqrt": 1.0, "exp": 1.0, "tanh": 2.0, "erf": 1.0, "power": 2.0}
 """Of these, those of the units for approximated functions."""
+_LONG_SLOTS = {
+    "add": 1.5,
+    "multiply": 1.5,
+    "compare": 2.0,
+    "convert": 4.0,
+    "integer": 2.0,
+    "divide": 16.0,
+    "sqrt": 21.0,
+    "exp": 55.0,
+    "log": 78.0,
+    "tanh": 80.0,
+    "sin": 60.0,
+    "erf": 123.0,
+    "power": 190.0,
+    "gather": 2.0,
+}
+"""The same on f64, and on 64-bit integers: additions are of either."""
+_F64_OPERATIONS = {
+    "divide": 9.0,
+    "sqrt": 9.0,
+    "exp": 18.0,
+    "log": 30.0,
+    "tanh": 30.0,
+    "sin": 17.0,
+    "erf": 40.0,
+    "power": 85.0,
+}
+"""Of these, those of the units for f64; of other classes one."""
 _FAST_SLOTS = {"divide": 2.0, "sqrt": 1.0, "exp": 1.5, "log": 1.5, "tanh": 5.0, "sin": 7.0}
 _FAST_SPECIAL = {"divide": 1.0, "sqrt": 1.0, "exp": 1.0, "log": 1.0, "tanh": 2.0, "sin": 1.0}
 """The same of operations of the price class `FAST`, counted in machine code for 8.0 and 9.0."""
-_F64_SLOTS = 2.0
-"""Times the instructions, on f64 or 64-bit integers."""
 _HIDING_WARPS = 16.0
 """Warps of a multiprocessor that, each with one instruction under way, keep its four schedulers busy: a dependent
 instruction starts four cycles later (Luo et al. 2024)."""
@@ -167,6 +195,8 @@ def launch_terms(
     work = slow * max(slots / rates.issues_per_s, _f64_s(gpu, rates, stages))
     multiplied, fed = _multiplied_s(gpu, rates, counts, spread, slow)
     apart = work / spread.each if counts.products else 0.0
+    rows = counts.chain.waits * rates.latency_us + counts.chain.steps * rates.step_us
+    rows = rows * math.ceil(spread.waves) + (1e6 * multiplied if rows else 0.0)
     waited = sum(product.rounds / max(product.stages - 1, 1) for product in counts.products) * math.ceil(spread.waves)
     return Terms(
         memory=1e6 * _memory_s(gpu, rates, moved, flight * counts.threads, spread),
@@ -175,7 +205,7 @@ def launch_terms(
         special=1e6 * slow * special / rates.special_per_s,
         product=1e6 * (multiplied + apart),
         shared=1e6 * (slow * waves / (gpu.multiprocessors * gpu.clock_hz) + fed + apart),
-        serial=chain * rates.step_us + 1e6 * (waited * _ROUND_CYCLES / gpu.clock_hz + apart),
+        serial=chain * rates.step_us + 1e6 * (waited * _ROUND_CYCLES / gpu.clock_hz + apart) + rows,
         start=rates.launch_us,
         flight_bytes=flight * counts.threads * spread.each,
         waves=spread.waves,
@@ -258,7 +288,7 @@ def _issued(name: str, price_class: str) -> float:
     """Instructions behind an operation of a class."""
     if price_class == FAST:
         return _FAST_SLOTS[name]
-    return _ISSUE_SLOTS[name] * (_F64_SLOTS if price_class == "f64" else 1.0)
+    return (_LONG_SLOTS if price_class == "f64" else _ISSUE_SLOTS)[name]
 
 
 def _special(name: str, price_class: str) -> float:
@@ -269,7 +299,7 @@ def _special(name: str, price_class: str) -> float:
 def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
     """Of operations on f64, by how many units there are for them."""
     count = sum(
-        n * _ISSUE_SLOTS[name]
+        n * _F64_OPERATIONS.get(name, 1.0)
         for stage in stages
         for (name, dtype), n in stage.operations.items()
         if dtype == "f64" and name != "integer"
