@@ -196,3 +196,57 @@ def test_arrays_whose_length_changes_are_made() -> None:
         return out
 
     assert loops(agree(made, RNG.random(20), rtol=1e-6)) == ["scan 19"]
+
+
+def antidiagonals(a, b):
+    """Alignment of two sequences (Smith and Waterman 1981), by diagonals that grow, stay and shrink."""
+    n, m = len(a), len(b)
+    turned = b[::-1]
+    before, last, best = np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32), np.int32(0)
+    for d in range(2, n + m + 1):
+        now = np.zeros(n + 1, np.int32)
+        lo, hi = max(1, d - m), min(n, d - 1)
+        score = np.where(a[lo - 1 : hi] == turned[m - d + lo : m - d + hi + 1], 2, -1).astype(np.int32)
+        gap = np.maximum(last[lo - 1 : hi], last[lo : hi + 1]) - 1
+        now[lo : hi + 1] = np.maximum(0, np.maximum(before[lo - 1 : hi] + score, gap))
+        best = np.maximum(best, now.max())
+        before, last = last, now
+    return best, last
+
+
+@pytest.mark.parametrize("lengths", [(20, 23), (23, 20), (16, 16), (2, 19), (19, 1)])
+def test_bounds_that_are_the_least_or_the_greatest_of_numbers_are_known_case_by_case(lengths) -> None:
+    found = loops(agree(antidiagonals, *(RNG.integers(0, 3, length) for length in lengths), unrolled=False))
+    (loop,) = found
+    assert loop in (f"scan {sum(lengths) - 1}", f"scan {sum(lengths) - 2}", f"scan {sum(lengths) - 3}")
+
+
+def bounded(seed: int) -> list[str]:
+    """A slice between the greatest and the least of some sums of the counter, read and written."""
+    rng = np.random.default_rng(seed)
+    steps, size = int(rng.integers(16, 24)), int(rng.integers(16, 40))
+    first, second, third, fourth, back = (int(each) for each in rng.integers(0, 9, 5))
+    slope = int(rng.integers(1, 3))
+
+    def program(x, y):
+        sums = np.zeros(steps)
+        for d in range(steps):
+            lo = min(max(first, slope * d - second, 0), size - third)
+            hi = max(lo, min(size - third, slope * d + fourth + 1, size))
+            sums[d] = x[lo:hi].sum() + x[lo:hi] @ y[size - hi : size - lo]
+            end = max(lo, hi - back)
+            y[lo:end] += x[lo:end][::-1] + x[size - end : size - lo]
+        return sums
+
+    return loops(agree(program, rng.random(size), rng.random(size), unrolled=False))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_bounds_of_cases(seed) -> None:
+    bounded(seed)
+
+
+@pytest.mark.slow
+def test_many_random_bounds_of_cases() -> None:
+    for seed in range(8, 300):
+        bounded(seed)

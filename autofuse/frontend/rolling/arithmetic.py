@@ -254,15 +254,17 @@ def _computed(
     b: Any,
     ends: tuple[int | None, int | None],
     growth: tuple[Fraction, Fraction] = (Fraction(1), Fraction(0)),
+    least_of: tuple[Number, ...] = (),
 ) -> Any:
-    """An integer that is no sum of counters. `ends`: the least and the greatest it can be; `growth` as of an Atom."""
+    """An integer that is no sum of counters. `ends`: the least and the greatest it can be; the others as of an Atom."""
     if any(end is not None and abs(end) >= 1 << 62 for end in ends):
         raise CannotRollError("it computes an integer that may not fit in 64 bits")
     sides = [plain(side) for side in (a, b)]
     key = (ufunc, *((side.constant, *side.terms.items()) for side in sides))
     value = current().once_around(key, lambda: ufunc(*(fresh(side.as_dtype(_I64)) for side in sides)).value)
     is_loose, by_data = any(side.is_loose for side in sides), any(side.by_data for side in sides)
-    return Number({Atom(value, *ends, growth=growth, is_loose=is_loose, by_data=by_data): 1})
+    atom = Atom(value, *ends, growth=growth, is_loose=is_loose, by_data=by_data, least_of=least_of)
+    return Number({atom: 1})
 
 
 def _require_divisor(number: Any) -> None:
@@ -308,7 +310,7 @@ def least(a: Any, b: Any) -> Any:
             return one
     low = None if None in lows else min(low for low in lows if low is not None)
     high = min((high for high in highs if high is not None), default=None)
-    return _computed(np.minimum, a, b, (low, high), larger(first, second))
+    return _computed(np.minimum, a, b, (low, high), larger(first, second), (first, second))
 
 
 def greatest(a: Any, b: Any) -> Any:

@@ -29,6 +29,8 @@ _SLOW = 256
 _ROOM = 1 << 63
 _MOST = 1 << 31
 """What an integer of unknown size may be multiplied by."""
+_MOST_CASES = 4
+"""Parts of a sum that are looked at case by case."""
 NUMBER_MARK = "that a loop decides>"
 """In how a number looks."""
 OPERATIONS: dict[str, Callable[..., Any]] = {}
@@ -41,7 +43,7 @@ class Atom:
     Atoms of one value are equal.
     """
 
-    __slots__ = ("by_data", "ends", "high", "is_loose", "low", "slack", "value", "weight")
+    __slots__ = ("by_data", "ends", "high", "is_loose", "least_of", "low", "slack", "value", "weight")
 
     def __init__(
         self,
@@ -53,7 +55,10 @@ class Atom:
         *,
         is_loose: bool = False,
         by_data: bool = False,
+        least_of: tuple[Number, ...] = (),
     ) -> None:
+        self.least_of = least_of
+        """The integers of which it is the least one; () if it is something else."""
         self.by_data = by_data
         """Whether data decide it: Python could not tell what it is, were every iteration traced."""
         self.is_loose = is_loose
@@ -74,6 +79,11 @@ class Atom:
 
     def __hash__(self) -> int:
         return hash(self.value)
+
+
+def _highest(*ends: int | None) -> int | None:
+    """The greatest of what is known of a least one."""
+    return max((end for end in ends if end is not None), default=None)
 
 
 class _Cell(Storage):
@@ -128,11 +138,39 @@ class Number(WeakScalar):
 
     @property
     def low(self) -> int | None:
-        return self._end(lambda atom, by: atom.low if by > 0 else atom.high)
+        found = self._end(lambda atom, by: atom.low if by > 0 else atom.high)
+        return _highest(found, self._low_by_cases(_MOST_CASES))
 
     @property
     def high(self) -> int | None:
-        return self._end(lambda atom, by: atom.high if by > 0 else atom.low)
+        low = Number({atom: -by for atom, by in self.terms.items()}, -self.constant).low if self._has_cases else None
+        found = self._end(lambda atom, by: atom.high if by > 0 else atom.low)
+        return found if low is None else -low if found is None else min(found, -low)
+
+    @property
+    def _has_cases(self) -> bool:
+        return len(self.terms) > 1 and any(atom.least_of for atom in self.terms)
+
+    def _low_by_cases(self, most: int) -> int | None:
+        """The least that it can be, where each of what a part is the least one of stands for that part in turn.
+
+        So `min(n, d) - max(1, d - m)` is known to be positive, though its parts move each by itself.
+        """
+        if not self._has_cases or not most:
+            return None
+        atom, by = next((atom, by) for atom, by in self.terms.items() if atom.least_of)
+        lows: list[int | None] = []
+        for case in atom.least_of:
+            terms = {other: times for other, times in self.terms.items() if other != atom}
+            for other, times in case.terms.items():
+                terms[other] = terms.get(other, 0) + by * times
+            number = Number(terms, self.constant + by * case.constant)
+            plain = number._end(lambda atom, by: atom.low if by > 0 else atom.high)
+            lows.append(_highest(plain, number._low_by_cases(most - 1)))
+        known = [low for low in lows if low is not None]
+        if by < 0:
+            return max(known, default=None)
+        return min(known) if len(known) == len(lows) else None
 
     @property
     def is_loose(self) -> bool:
