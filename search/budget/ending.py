@@ -70,7 +70,10 @@ class Ending:
         return min(seconds, limit), limit
 
     def starts(self, each_s: float) -> Terms | None:
-        """For two ways to start the winner's kernels; None if there is no time for that. `each_s`: as for `reserve`."""
+        """For two ways to run the winner's loops, or to start its kernels; None if there is no time for that.
+
+        `each_s`: as for `reserve`.
+        """
         seconds, left = self.budget.race_s(_STARTS_SHARE), _STARTS_OF_REST * self.left_s()
         if self._is_endless:
             return seconds, None

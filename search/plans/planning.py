@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from autofuse.fusion.atoms import AtomGraph
@@ -178,6 +178,31 @@ def launches_of(kernels: Sequence[tuple[KernelCandidate, float]], limits: Limits
         for kernel, us in kernels
     ]
     return [Launch(number, place) for number, place in list_schedule(works, limits)]
+
+
+def run_otherwise(document: PlanDocument, number: int, kernel: KernelCandidate, tuned: Tuned) -> PlanDocument:
+    """The plan with a loop run in another way. `number`, `kernel`: which it is. `tuned`: what is known of it then."""
+    names = {name for other in document.kernels for name in _names(other)} - set(_names(document.kernels[number]))
+    kind = "rows" if tuned.schedule[ITERATIONS] == "rows" else "driver"
+    changed = replace(
+        document.kernels[number],
+        name=_unique(f"{kind}_{title_of(kernel)}", names),
+        kind=kind,
+        schedule=tuned.schedule,
+        predicted_us=tuned.predicted_us,
+        measured_us=None,
+        bound=tuned.bound,
+        regions=tuple(_renamed(region, names) for region in tuned.regions),
+    )
+    return replace(document, kernels=(*document.kernels[:number], changed, *document.kernels[number + 1 :]))
+
+
+def _names(kernel: PlannedKernel) -> Iterator[str]:
+    """The names of a kernel, and of those inside."""
+    yield kernel.name
+    for region in kernel.regions:
+        for inner in region.kernels:
+            yield from _names(inner)
 
 
 def one_by_one(document: PlanDocument) -> PlanDocument:

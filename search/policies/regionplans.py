@@ -28,7 +28,7 @@ from autofuse.search.policies.deadline import BUDGETED, DECIDED, Deadline, choos
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.workclock import WorkClock
-from autofuse.search.prices.pricing import class_prices
+from autofuse.search.prices.pricing import OtherWay, class_prices
 from autofuse.search.prices.residual import ClassPrice
 from autofuse.search.space.candidates import Candidate
 
@@ -90,6 +90,15 @@ class RegionPlans:
             for each in planned.plan.kernels
         ]
         return [*inside, (1.0, self.price(kernel).predicted_us - sum(times * us for times, us in inside))]
+
+    def other_way(self, kernel: KernelCandidate) -> OtherWay | None:
+        """The kernel as it is not planned, where a driver and blocks of rows could both run it, and no rule decides."""
+        rows = self._by_rows(kernel)
+        if not isinstance(rows, ClassPrice) or self._context.control.schedule_of(kernel.nodes) is not None:
+            return None
+        if not self._is_by_rows(kernel):
+            return OtherWay(BY_ROWS, rows, ())
+        return OtherWay(Schedule(), self._driven(kernel), tuple(planned.plan for planned in self._of(kernel)))
 
     def notes(self, kernel: KernelCandidate) -> tuple[str, ...]:
         node, rows = _node(kernel), self._by_rows(kernel)

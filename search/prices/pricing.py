@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts
@@ -33,6 +33,15 @@ def nothing_is_compiled(programs: Sequence[TileProgram | OpaqueProgram]) -> Sequ
     return [None] * len(programs)
 
 
+class OtherWay(NamedTuple):
+    """A loop that could be run so."""
+
+    schedule: Schedule
+    price: ClassPrice
+    regions: tuple[RegionPlan, ...]
+    """See `PlannedKernel.regions`."""
+
+
 class Regions(Protocol):
     """Plans loops and branches that are no kernel: what is inside, kernel by kernel, for a driver to run."""
 
@@ -42,6 +51,10 @@ class Regions(Protocol):
 
     def schedule(self, kernel: KernelCandidate) -> Schedule:
         """What was decided for it: that the driver runs it, or that it is a kernel after all."""
+        ...
+
+    def other_way(self, kernel: KernelCandidate) -> OtherWay | None:
+        """What it is where it is run in the other way that it can be; None if there is none."""
         ...
 
     def price(self, kernel: KernelCandidate) -> ClassPrice:

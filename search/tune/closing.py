@@ -18,6 +18,7 @@ from autofuse.search.plans.planning import started_each
 from autofuse.search.policies.analytical import bound_at, dominated_at
 from autofuse.search.solve.solver import Solution
 from autofuse.search.space.classes import class_digest
+from autofuse.search.tune.bothways import best_ways
 from autofuse.search.tune.finalists import Finalist, NoPlanRunsError, Races, Standings, with_and_without_groups
 from autofuse.search.tune.measuringloop import EPSILON, K_SIGMA
 from autofuse.search.tune.plandrafts import Drafts, Named
@@ -77,7 +78,9 @@ class Closing:
         self.report("comparing plans end to end", 0, 1)
         try:
             self.clock.be_ready()
-            ended = self._best_started(self.races.decide(finalists, *self.ending.race()))
+            ended = self.races.decide(finalists, *self.ending.race())
+            ended = best_ways(ended, self.drafts.context, self.races, lambda: self.ending.starts(self.races.each_s))
+            ended = self._best_started(ended)
         except NoPlanRunsError:
             self.drafts.kept.clear()
             raise
