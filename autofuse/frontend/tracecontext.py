@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -87,6 +87,13 @@ class Tracing:
         if len(outputs) == 1 and not regions:
             self._emitted[outputs[0]] = (node.op, tuple(inputs), node.attrs)
         return outputs
+
+    def take_over(self, nodes: Collection[Node]) -> None:
+        """Add nodes that read values of this trace, as they are; see `GraphBuilder.take_over`."""
+        self.builder.take_over(nodes)
+        for node in nodes:
+            if len(node.outputs) == 1 and not node.regions:
+                self._emitted[node.outputs[0]] = (node.op, node.inputs, node.attrs)
 
     def made_by(self, value: Value) -> tuple[str, tuple[Value, ...], Attrs]:
         """Op, operands and attributes of the node that gives `value`; an empty op for inputs and calls."""

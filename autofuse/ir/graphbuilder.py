@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -97,6 +97,11 @@ class GraphBuilder:
         outputs = tuple([Value(self._unique(node.op), value.type) for value in node.outputs])
         self._add(Node(node.op, tuple(inputs), outputs, node.attrs, tuple(regions), self.location))
         return outputs
+
+    def take_over(self, nodes: Iterable[Node]) -> None:
+        """Add nodes of another graph as they are: they read what is here, and their names were unique here, too."""
+        for node in nodes:
+            self._add(node)
 
     def _add(self, node: Node) -> None:
         self._nodes.append(node)

@@ -21,14 +21,15 @@ from autofuse.frontend.stablehlo.layout import layout_of
 from autofuse.frontend.stablehlo.module import Module
 from autofuse.frontend.stablehlo.source import TEXT, Source, source_of
 from autofuse.frontend.stablehlo.specialised import made_static
-from autofuse.frontend.stablehlo.splicing import spliced
+from autofuse.frontend.stablehlo.splicing import spliced, taken_over
 from autofuse.frontend.stablehlo.tensortypes import Shaped
 from autofuse.frontend.stablehlo.translation import Parameter, graph_of, parameters_of
 from autofuse.frontend.stablehlo.trial import require_readable, require_shallow
-from autofuse.frontend.tracecontext import CallScope, current, is_active
+from autofuse.frontend.tracecontext import CallScope, Tracing, current, is_active
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.host.collecting import collecting_less
-from autofuse.ir.graph import Graph
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.interpreter import interpret
 from autofuse.ir.parameters import leaves_of_call
 from autofuse.ir.tree import paths, unflatten
@@ -138,9 +139,7 @@ class StableHloFunction:
         given = self._given(args, kwargs)
         if is_active():
             with CallScope():
-                tracers = [as_tracer(leaf) for leaf in given]
-                graph = self._graph([tracer.cell.type for tracer in tracers])
-                values = spliced(current(), graph, [tracer.value for tracer in tracers])
+                values = self._traced(current(), [as_tracer(leaf).value for leaf in given])
             return self._returned([fresh(value) for value in values])
         arrays = [np.asarray(leaf) for leaf in given]
         results = interpret(self._graph(list(map(of_array, arrays))), *arrays)
@@ -164,8 +163,20 @@ class StableHloFunction:
         held = [_checked(*each) for each in zip(leaves, layout.types, called, strict=True)]
         return [held[place] for place in layout.inputs]
 
-    def _graph(self, types: Sequence[TensorType]) -> Graph:
-        """The graph for arguments of these types, made at the first such call."""
+    def _traced(self, tracing: Tracing, arguments: Sequence[Value]) -> Sequence[Value]:
+        """The results for these arguments, in a trace. A graph that is made now reads them, and becomes part of it."""
+        inputs = tuple(arguments) if len({*arguments}) == len(arguments) else ()
+        graph = self._graph([value.type for value in arguments], inputs, tracing.builder)
+        made_here = bool(inputs) and graph.inputs is inputs
+        return taken_over(tracing, graph) if made_here else spliced(tracing, graph, arguments)
+
+    def _graph(
+        self, types: Sequence[TensorType], inputs: tuple[Value, ...] = (), around: GraphBuilder | None = None
+    ) -> Graph:
+        """The graph for arguments of these types, made at the first such call.
+
+        `inputs`, `around`: as for `graph_of`, where it is made now.
+        """
         key = tuple(types)
         with self._lock:
             found = self._graphs.get(key)
@@ -173,16 +184,17 @@ class StableHloFunction:
                 with reading():
                     module = parsed(self._source.data) if self._held is None else self._held
                     is_own = key == self._own_types()
-                    graph = self._translated(module if is_own else made_static(module, key, self._source.name))
+                    known = module if is_own else made_static(module, key, self._source.name)
+                    graph = self._translated(known, inputs, around)
                 self._held = None
                 if len(self._graphs) >= _MOST_GRAPHS:
                     del self._graphs[next(iter(self._graphs))]
                 found = self._graphs[key] = graph
         return found
 
-    def _translated(self, module: Any) -> Graph:
+    def _translated(self, module: Any, inputs: Sequence[Value] = (), around: GraphBuilder | None = None) -> Graph:
         with collecting_less():
-            return graph_of(legalised(Module(module, self._source.own)), self._source.name)
+            return graph_of(legalised(Module(module, self._source.own)), self._source.name, inputs, around)
 
     def _returned(self, arrays: Sequence[Any]) -> Any:
         structure = self._layout.results

@@ -8,7 +8,7 @@ from typing import Any
 from autofuse.errors import GraphError, ParseError
 from autofuse.frontend import finishing
 from autofuse.frontend.stablehlo.emitter import Emitter
-from autofuse.frontend.stablehlo.genericform import Block, Written
+from autofuse.frontend.stablehlo.genericform import Argument, Block, Written
 from autofuse.frontend.stablehlo.locations import given_name
 from autofuse.frontend.stablehlo.module import MAIN, Module, main_of
 from autofuse.frontend.stablehlo.operation import Operation
@@ -49,10 +49,12 @@ def parameters_of(module: Any) -> tuple[Parameter, ...]:
         raise refusal(f"@{MAIN}", None, error.problem, error.instead) from None
 
 
-def graph_of(module: Module, name: str) -> Graph:
+def graph_of(module: Module, name: str, inputs: Sequence[Value] = (), around: GraphBuilder | None = None) -> Graph:
     """The graph of a module's main function, whose arguments have static shapes.
 
-    `name`: of the graph. Raises ParseError without a main function, TraceError for what autofuse does not have.
+    `name`: of the graph. `inputs`: what it is to take, in place of inputs of its own. `around`: what makes another
+    graph, where this one's names are to be unique too. Raises ParseError without a main function, TraceError for what
+    autofuse does not have.
     """
     for attribute in ("mhlo.num_partitions", "mhlo.num_replicas"):
         count = module.count(attribute)
@@ -60,7 +62,7 @@ def graph_of(module: Module, name: str) -> Graph:
             raise refusal(
                 f"@{MAIN}", None, f"is for {count} devices ({attribute})", "export the program for one device"
             )
-    return _Translator(module).graph(name)
+    return _Translator(module).graph(name, inputs, around)
 
 
 class _Translator:
@@ -75,17 +77,19 @@ class _Translator:
         self._nodes: dict[tuple[str, str, str], tuple[Node, Any]] = {}
         """By name, attributes and types of an operation: the node that it became, and the number that that is."""
 
-    def graph(self, name: str) -> Graph:
-        builder = GraphBuilder(name)
+    def graph(self, name: str, given: Sequence[Value], around: GraphBuilder | None) -> Graph:
+        builder = GraphBuilder(name, around)
         emitter = Emitter(builder, self._block, self._call)
         called, main = self._module.main
-        names = self._module.locations
-        inputs = [
-            builder.input(tensor_type(given.type), finishing.word(names.name(given.location) or f"arg{number}"))
-            for number, given in enumerate(main.regions[0][0].arguments if main.regions[0] else ())
+        inputs = given or [
+            builder.input(tensor_type(taken.type), finishing.word(self._named(taken) or f"arg{number}"))
+            for number, taken in enumerate(main.regions[0][0].arguments if main.regions[0] else ())
         ]
-        outputs = self._body(called, main, emitter, inputs)
-        return finishing.pruned(builder.finish(elements_of(outputs)))
+        made = builder.finish(elements_of(self._body(called, main, emitter, inputs)))
+        return finishing.pruned(Graph(name, tuple(inputs), made.nodes, made.outputs))
+
+    def _named(self, argument: Argument) -> str | None:
+        return self._module.locations.name(argument.location)
 
     def _call(self, name: str, emitter: Emitter, arguments: Sequence[Value]) -> list[Value]:
         function = self._module.functions.get(name)

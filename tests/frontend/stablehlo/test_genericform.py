@@ -10,7 +10,8 @@ import pytest
 import autofuse as af
 from autofuse.errors import ParseError
 from autofuse.frontend.stablehlo.attributes import Attributes
-from autofuse.frontend.stablehlo.bindings import parsed, printed
+from autofuse.frontend.stablehlo.bindings import lowered, parsed, printed
+from autofuse.frontend.stablehlo.function import StableHloFunction
 from autofuse.frontend.stablehlo.genericform import Block, read
 from autofuse.frontend.stablehlo.locations import Locations, given_name
 from autofuse.frontend.stablehlo.module import Module
@@ -157,6 +158,57 @@ def test_operations_that_are_written_alike_are_translated_once_and_placed_each()
     fn = af.from_stablehlo(module("\n".join(lines), [x], "tensor<2x2xf32>"))
     np.testing.assert_array_equal(fn(x), 3 - (x - 2))
     assert [node.location.line for node in fn.graph.nodes if node.op in ("transpose", "subtract")] == [1, 2, 3, 4]
+
+
+def program():
+    """A program that is not translated yet, with two arguments and without places."""
+    text = module(
+        "%0 = stablehlo.subtract %a, %b : tensor<3xf32>\n%1 = stablehlo.multiply %0, %a : tensor<3xf32>\n"
+        "return %1 : tensor<3xf32>",
+        [np.zeros(3, np.float32)] * 2,
+        "tensor<3xf32>",
+    )
+    held = parsed(text.encode())
+    lowered(held, "strip-debuginfo")
+    return StableHloFunction.of_module(held, "difference")
+
+
+def chosen(fn, x, y):
+    def true(x):
+        return fn(x, y)
+
+    return af.cond(x.sum() > 0, true, lambda x: x, x) + fn(x, y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda fn, x, y: fn(x, y), id="once"),
+        pytest.param(lambda fn, x, y: fn(x, y) + fn(x, y), id="twice"),
+        pytest.param(lambda fn, x, y: fn(fn(x, y), fn(y, x)), id="of one another"),
+        pytest.param(lambda fn, x, y: fn(x, x) + fn(x, y), id="of the same"),
+        pytest.param(lambda fn, x, y: fn(np.float32([1, 2, 3]), y) + fn(x, y), id="of a constant"),
+        pytest.param(lambda fn, x, y: fn(x + 1, y[::-1]) * fn(x, y), id="of what was computed"),
+        pytest.param(chosen, id="in a branch and outside"),
+    ],
+)
+def test_a_graph_that_is_made_within_a_trace_becomes_part_of_it(function):
+    fn, plain = program(), lambda x, y: (x - y) * x
+    x, y = np.float32([3, 1, 2]), np.float32([5, -1, 0.5])
+
+    def both(fn):
+        return lambda x, y: function(fn, x, y)
+
+    expected = af.interpret(af.trace(both(plain), x, y), x, y)
+    for _ in range(2):
+        graph = af.trace(both(fn), x, y)
+        names = [value.name for value in graph.values()]
+        assert len({*names}) == len(names)
+        assert all(node.location is not None for node in graph.nodes if node.op != "constant")
+        for found, wanted in zip(af.interpret(graph, x, y), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(af.compile(both(fn), x, y)(x, y), expected[0])
+    np.testing.assert_array_equal(fn(x, y), plain(x, y))
 
 
 def test_where_no_file_can_lie_in_memory_the_text_is_the_same(monkeypatch):
