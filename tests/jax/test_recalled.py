@@ -38,9 +38,9 @@ def translated(monkeypatch):
     """The programs that were translated."""
     real, names = StableHloFunction._translated, []
 
-    def translating(self, module):
+    def translating(self, *given):
         names.append(self.__name__)
-        return real(self, module)
+        return real(self, *given)
 
     monkeypatch.setattr(StableHloFunction, "_translated", translating)
     return names
