@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib import import_module
@@ -111,6 +112,9 @@ def _run(command: ModuleType, options: argparse.Namespace) -> int:
 def place_in_program(failure: Exception) -> str | None:
     """Where a user's program raised an exception, as FILE:LINE in FUNC; None if autofuse, or nobody's program, did."""
     frames = list(traceback.walk_tb(failure.__traceback__))
+    if isinstance(failure, RecursionError):  # it is raised wherever the depth ends: what repeats is to blame
+        often, _ = Counter(frame.f_code for frame, _ in frames).most_common(1)[0]
+        frames = [(frame, line) for frame, line in frames if frame.f_code is often]
     for frame, line in reversed(frames):
         name = str(frame.f_globals.get("__name__", ""))
         if name.partition(".")[0] == "autofuse":
