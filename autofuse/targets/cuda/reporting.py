@@ -44,7 +44,7 @@ def _text(target: CudaTarget, rates: Rates, state: Conditions | str) -> str:
     said = state if isinstance(state, str) else f"{state.multiprocessor_mhz} MHz, {state.temperature_c} degrees"
     return (
         f"{target.device.name} (clocks: {said})\n"
-        f"launch   {rates.launch_us:.2f} us from kernel to kernel\n"
+        f"launch   {rates.launch_us:.2f} us from kernel to kernel, {rates.alone_us:.2f} us more for one alone\n"
         f"memory   {rates.memory_bytes_per_s / 1e9:.0f} GB/s\n"
         f"L2       {rates.l2_bytes_per_s / 1e9:.0f} GB/s\n"
         f"issue    {rates.issues_per_s / 1e9:.0f} thousand million instructions of warps a second\n"

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from autofuse.targets.cuda.cost.terms import ALONE
 from autofuse.targets.cuda.occupancy import MOST_LOST, lost
 
 Record = dict[str, Any]
@@ -82,12 +83,21 @@ def _flight(launch: Record, multiprocessors: int) -> float | None:
 
 
 def _lost(launch: Record, multiprocessors: int) -> float | None:
-    """Share of the device that has nothing to do in the last wave; of blocks that take tasks in turn, the last turn."""
+    """Share of the device that has nothing to do in the last wave; of blocks that take tasks in turn, the last turn.
+
+    Where arithmetic limits a launch, blocks of one multiprocessor share its units: a wave that is not full loses what
+    multiprocessors without a block would do, and what one that is alone does more slowly.
+    """
     held = launch.get("resident_blocks", 0)
     if not held:
         return None
     turns = launch["blocks"] / launch["grid"]
-    return max(lost(launch["grid"], held, multiprocessors), 1.0 - turns / math.ceil(turns))
+    waited = 1.0 - turns / math.ceil(turns)
+    if is_computing(launch):
+        each = math.ceil(launch["grid"] / multiprocessors)
+        took = each + (ALONE - 1.0) * (each % held == 1)
+        return max(1.0 - launch["grid"] / multiprocessors / took, waited) if each > held else waited
+    return max(lost(launch["grid"], held, multiprocessors), waited)
 
 
 def _spilled(launch: Record, _: int) -> float | None:

@@ -193,6 +193,15 @@ def test_blocks_that_take_tasks_in_turn_lose_what_their_last_turn_loses() -> Non
     assert lost.value(LAUNCH | {"blocks": 1100, "grid": 1000}, MULTIPROCESSORS) == pytest.approx(0.45)
 
 
+def test_blocks_that_compute_share_their_multiprocessor() -> None:
+    """Three of 384 blocks are a multiprocessor's, of which one is alone at last and takes longer: 2.91 in 3.2."""
+    lost = next(gate for gate in GATES if gate.name == "last wave loses")
+    given = LAUNCH | {"bound": "compute", "resident_blocks": 2}
+    assert lost.value(given | {"blocks": 384, "grid": 384}, 132) == pytest.approx(1 - 384 / 132 / 3.2)
+    assert lost.value(given | {"blocks": 528, "grid": 528}, 132) == 0.0
+    assert lost.value(given | {"blocks": 200, "grid": 200}, 132) == 0.0  # one wave
+
+
 COUNTED = {"program_bytes": PROGRAM_BYTES, "starting_bytes": 1 << 20}
 PLENTY = {"needed_read_bytes": 1 << 20}  # in 16 of 1,056 blocks
 

@@ -38,6 +38,8 @@ _RANGE, _EXACT = 64.0, 1.001
 """A rate is looked for within so many times the one to begin with, until it is known to so much."""
 _DECIDES = 1.1
 """A kernel that takes little longer than at any rate does not tell the rate."""
+_SEVERAL = 6
+"""Launches in a row, which the host starts while the device is kept busy behind a reading of its clock."""
 _LEAST_US = 0.1
 """Of a launch."""
 
@@ -60,15 +62,17 @@ def measured_rates(target: Target, start: Rates, seconds: float, report: Report,
     """
     gpu: Gpu = target.device
     probes = _probes(gpu)
-    each_us = 0.5e6 * seconds / (len(probes) + 1)
-    policy = TimingPolicy(warmup_us=min(2000.0, each_us / 10), time_cap_us=each_us)
+    share_us = 0.5e6 * seconds / (len(probes) + 2)
+    policy = TimingPolicy(warmup_us=min(2000.0, share_us / 10), time_cap_us=share_us)
     report(0.0, "launches")
     empty = _chain("negate", 1, 1)
-    us = _us(target, empty, policy, clock)
+    us, several_us = (_us(target, empty, policy, clock, times) for times in (1, _SEVERAL))
     if not math.isfinite(us):
         raise MeasureError(f"{gpu.name}: no kernel could be measured, so there are no rates to keep")
     (terms,) = _terms(target, empty, start)
-    rates = replace(start, launch_us=max(us - (terms.us - terms.start), _LEAST_US), source="measured")
+    each_us = (several_us - us) / (_SEVERAL - 1)
+    launch_us = max(each_us - (terms.us - terms.start), _LEAST_US)
+    rates = replace(start, launch_us=launch_us, alone_us=max(us - each_us, _LEAST_US / 100), source="measured")
     for number, probe in enumerate(probes, 1):
         report(number / (len(probes) + 1), probe.what)
         rates = _corrected(target, probe, rates, _us(target, probe.kernel, policy, clock))
@@ -112,22 +116,23 @@ def _product(width: int) -> KernelCandidate:
     return candidate_of(graph, [node.name for node in graph.nodes], [value.name])
 
 
-def _us(target: Target, kernel: KernelCandidate, policy: TimingPolicy, clock: Clock) -> float:
-    """Of one call among many; infinite if it fails."""
+def _us(target: Target, kernel: KernelCandidate, policy: TimingPolicy, clock: Clock, times: int = 1) -> float:
+    """Of one call among many, or of so many that follow each other; infinite if it fails."""
     (runner,) = target.runners(kernel, [Schedule()])
     if isinstance(runner, AutofuseError):
         return math.inf
     inputs = [np.linspace(1, 2, v.type.size, dtype=np.float32).reshape(v.type.shape) for v in kernel.inputs]
     outs = [np.empty(value.type.shape, np.float32) for value in kernel.outputs]
     try:
-        return measure(runner.bound(inputs, outs), policy, clock).median_us
+        call = runner.bound(inputs, outs)
+        return measure(lambda: [call() for _ in range(times)], policy, clock).median_us
     except AutofuseError:
         return math.inf
 
 
 def _corrected(target: Target, probe: _Probe, rates: Rates, us: float) -> Rates:
     """Rates with which the model is right about a probe that took so long."""
-    left = us - rates.launch_us
+    left = us - rates.launch_us - rates.alone_us
     if not math.isfinite(us) or left <= 0:
         return rates
 

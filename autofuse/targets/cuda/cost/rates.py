@@ -9,6 +9,8 @@ SHEET = "data sheet"
 LAUNCH_US = 2.0
 """From one kernel of a stream to the next. A kernel alone takes 3.66 us for its start on an H200, one more in a call
 some 0.9: ten programs of 2 to 36 kernels took 2.1 to 3.3 us less for each than these took alone."""
+_ALONE_US = 3.66
+"""For the start of a kernel alone: that measurement."""
 _MATRIX_SHARE = {"sm_90": 0.5}
 """Of the matrix units' peak, what generated products are taken to reach; others 0.65. Measured on an H200."""
 _PLAIN_SHARE = {"sm_90": 0.55}
@@ -26,6 +28,8 @@ class Rates:
     """`data sheet` or `measured`."""
     launch_us: float
     """From one kernel of a stream to the next."""
+    alone_us: float
+    """More for a kernel with none before it, as those are that are timed by themselves."""
     latency_us: float
     """Of a load from memory, under load."""
     memory_bytes_per_s: float
@@ -60,6 +64,7 @@ def sheet_rates(gpu: Gpu) -> Rates:
     return Rates(
         source=SHEET,
         launch_us=LAUNCH_US,
+        alone_us=_ALONE_US - LAUNCH_US,
         latency_us=0.7,
         memory_bytes_per_s=_MEMORY_SHARE.get(gpu.name, 0.92) * gpu.memory_bytes_per_s,
         l2_bytes_per_s=24.0 * cycles,

@@ -98,7 +98,7 @@ its instructions and the barrier."""
 _EXPOSED = 0.25
 """Of the shorter of what ordinary units and shared memory do for a product, what the longer one does not hide. Steps of
 tiles of 16 x 64, 64 x 64 and 128 x 64 took 46, 89 and 129 to 146 clocks of an H200; this says 43, 78 and 140."""
-_ALONE = 1.2
+ALONE = 1.2
 """Times as long as a step of such a product takes in a block that has a multiprocessor for itself: 55 clocks were
 measured for 16 x 64."""
 _INTEGER_SHARE, _LONG_SHARE = 0.5, 0.125
@@ -311,7 +311,7 @@ def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
 def _multiplied_s(gpu: Gpu, rates: Rates, counts: LaunchCounts, spread: _Spread, slow: float) -> tuple[float, float]:
     """What multiplying takes, and what the products of ordinary units take beside reading shared memory."""
     multiplied = fed = 0.0
-    alone = _ALONE if spread.each == 1 else 1.0
+    alone = ALONE if spread.each == 1 else 1.0
     for product in counts.products:
         own = spread.slowest * _product_s(gpu, rates, product)
         if product.units == "plain":

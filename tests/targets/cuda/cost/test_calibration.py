@@ -4,6 +4,7 @@ import pytest
 
 from autofuse.errors import BackendError, MeasureError
 from autofuse.lazydataclass import fields, replace
+from autofuse.targets.cuda.cost import calibration
 from autofuse.targets.cuda.cost.rates import sheet_rates
 from autofuse.targets.cuda.cost.ratestore import keep_rates, kept_rates, rates_path
 from autofuse.targets.cuda.gpus import H200
@@ -35,10 +36,23 @@ def test_the_true_rates_are_found_and_kept():
     assert rates.source == "measured"
     for name in ("launch_us", "memory_bytes_per_s", "l2_bytes_per_s", "issues_per_s", "product_flops"):
         assert getattr(rates, name) == pytest.approx(getattr(TRUE, name), rel=0.05), name
+    assert rates.alone_us < 0.01 * TRUE.launch_us  # the simulated device starts all kernels alike
     assert said[0] == (0.0, "launches")
     assert said[-1] == (1.0, "done")
     assert "memory   6 GB/s" in found.text
     assert found.facts["conditions"]["before"] == "unknown: the device is simulated"
+
+
+def test_a_kernel_alone_starts_later_than_one_behind_another(monkeypatch):
+    """What is timed alone is told from what a kernel of a plan takes."""
+    target, measured = small(), calibration._us
+    monkeypatch.setattr(calibration, "_us", lambda *given: measured(*given) + 2.5)
+    rates = calibration.measured_rates(
+        target, sheet_rates(SMALL), 0.001, lambda *_: None, lambda: target.clock() // SLOWER
+    )
+    assert rates.alone_us == pytest.approx(2.5, rel=0.05)
+    for name in ("launch_us", "memory_bytes_per_s", "l2_bytes_per_s", "issues_per_s", "product_flops"):
+        assert getattr(rates, name) == pytest.approx(getattr(TRUE, name), rel=0.05), name
 
 
 def test_rates_are_kept_for_one_device_and_driver():
