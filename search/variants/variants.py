@@ -31,7 +31,7 @@ LARGE = 2000
 _JOINED = tuple(replace(DEFAULT, unrolled=times) for times in ("2", "4", "8"))
 _SIGMA = 0.3
 """Deviation of log(measured / predicted) that a cost model is taken to have."""
-_STEPS_GAIN = 0.12
+_STEPS_GAIN = 0.1
 """The same where steps of a loop are joined: both graphs compute the same scalars in loops of one kind, so what the
 model errs by is in both."""
 LEAST_GAIN = 0.02

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from autofuse.ir.index import Symbol
-from autofuse.lazydataclass import dataclass, field
+from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.sections import body_within, cone, parts_of, repeated
 from autofuse.lower.sidesegments import packed_sides
 from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Repeat, Scan, Stage, Store
@@ -16,6 +16,7 @@ from autofuse.targets.cpu.codegen.argreduce import Best, make_best
 from autofuse.targets.cpu.codegen.blockline import Block, BlockLine, Room, vectors_in_block
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.carried import Carried, make_carried
+from autofuse.targets.cpu.codegen.columnblocks import Columns, block_columns, column_blocks
 from autofuse.targets.cpu.codegen.conditions import emit_all, used_scalars
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.runtimebounds import (
@@ -84,7 +85,7 @@ class Nest:
         )
         flights = loop.start(groups)
         if all(symbol.extent for symbol in stage.symbols) and changes_anything(stage, groups[0]):
-            loop.write(loop.order, groups, flights)
+            loop.write_all(groups, flights)
         if loop.left:
             self.body.fn.enter(loop.left)
         loop.finish(groups, flights)
@@ -118,6 +119,8 @@ class _StageLoop:
     left: str
     """The block behind the stage, where a worker goes that leaves it early; empty if none does."""
     nest: Nest
+    columns: Columns | None = None
+    """Where the vectorised loop runs, if it is walked in blocks outside of the others."""
 
     @property
     def fn(self) -> FunctionText:
@@ -164,6 +167,20 @@ class _StageLoop:
                 continue
             for group, flight in zip(groups, flights, strict=True):
                 group.values[number] = flight[number].lane_values(self.fn)
+
+    def write_all(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
+        """Append all loops: the blocks of long rows outside, if rows are walked so."""
+        columns = None
+        if self.vectorised is not None and not self.nest.bounds.bounds and self.body.sides != "packed":
+            columns = block_columns(self.stage, self.vectorised, self.body.places, self.unroll * self.count)
+        if columns is None or self.widths.stream_stores:
+            self.write(self.order, groups, flights)
+            return
+        assert self.vectorised is not None
+        for lo, hi in self.segments.get(self.vectorised, whole(self.vectorised)):
+            first = first_aligned(self.stage, self.vectorised, self.count, lo, hi)
+            for block in column_blocks(self.fn, (lo, first, hi), columns):
+                replace(self, columns=block).write(self.order, groups, flights)
 
     def write(self, order: Sequence[Symbol], groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         """Append the loops over `order`, then what is inside."""
@@ -274,6 +291,9 @@ class _StageLoop:
         if self.vectorised is None:
             self._iteration(groups, flights)
             return
+        if self.columns is not None:
+            self._column_block(groups[0], self.columns, flights)
+            return
         segments = self.segments.get(self.vectorised, whole(self.vectorised))
         vectors = self._packed_vectors(self.vectorised)
         for lo, hi in reversed(segments) if self.stage.is_reversed else segments:
@@ -288,6 +308,15 @@ class _StageLoop:
                         self._vectors(inner, lo, hi, flights)
                     else:
                         self._part_of_vectors(inner, part, (lo, hi), flights)
+
+    def _column_block(self, group: Group, columns: Columns, flights: Sequence[Flight]) -> None:
+        if columns.start is None:
+            self._vectors(group, columns.lo, columns.hi, flights)
+            return
+        start, step = columns.start.base, self.unroll * self.count
+        stop = self.fn.emit(f"add nuw nsw i64 {start}, {columns.count}")
+        with counted_loop(self.fn, start, stop, step, nonempty=True, as_written=True) as position:
+            self._full(group, Index(position), self.unroll, (columns.lo, columns.hi - 1), flights)
 
     def _iteration(self, groups: Sequence[Group], flights: Sequence[Flight]) -> None:
         """The body, which is left before anything is handed on."""
