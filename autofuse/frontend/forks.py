@@ -35,12 +35,12 @@ class WrittenLateError(BaseException):
 
 
 class PlaceError(BaseException):
-    """A loop's body sets an element or attribute of an object from outside: it must be traced again, knowing that."""
+    """A loop's body sets elements or attributes of objects from outside: it must be traced again, knowing that."""
 
-    def __init__(self, fork: Fork, place: Any) -> None:
+    def __init__(self, fork: Fork, places: list[Any]) -> None:
         super().__init__()
         self.fork = fork
-        self.place = place
+        self.places = places
 
 
 class Contents:
@@ -78,6 +78,10 @@ class Fork:
         """What an iteration appends to those, in turn."""
         self.places: dict[Any, Any] = {}
         """Elements and attributes of objects from outside that it sets (`rolling.places`), and what they were."""
+        self.must_roll = False
+        """Of a loop: whether only the run knows how long it is, so that it cannot be unrolled."""
+        self.new_places: dict[Any, Any] = {}
+        """Of a loop, those that it was not known to set."""
         self.variables: set[int] = set()
         """The variables that its statements bind: the identities of their cells."""
         self.around: set[int] = set()
@@ -116,10 +120,16 @@ class Fork:
         return self._carried is not None and (storage in self._seen or storage in self.local)
 
     def begin(self, place: Any, before: Any) -> None:
-        """Note an element or attribute that is set. Raises PlaceError for a loop's body."""
-        if self._carried is not None:
-            raise PlaceError(self, place)
-        self.places[place] = before
+        """Note an element or attribute that is set. Of a loop it was not known: the rest of this trace is in vain."""
+        (self.places if self._carried is None else self.new_places).setdefault(place, before)
+
+    def leave(self) -> None:
+        """The trace of a loop's body ends, or fails. Raises PlaceError where it set what was not known to be set."""
+        found, self.new_places = self.new_places, {}
+        for place, before in found.items():
+            place.put(before)
+        if found:
+            raise PlaceError(self, list(found))
 
     def _begin(self, storage: Any, outside: Callable[[], Contents | None]) -> Contents:
         before = outside()

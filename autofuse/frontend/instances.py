@@ -1,4 +1,4 @@
-"""`isinstance` and `type` in functions under trace: they say of a traced value what they would say in NumPy."""
+"""`isinstance`, `hasattr` and `type` under trace: they say of a traced value what they would say in NumPy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,24 @@ def isinstance_in_numpy(value: Any, kinds: Any) -> bool:
         return issubclass(own, kinds)
     except TypeError:  # a protocol with attributes knows objects only
         return isinstance(value, kinds)
+
+
+def hasattr_in_numpy(value: Any, name: str) -> bool:
+    """Whether NumPy's, or Python's, object has an attribute where the trace has `value`."""
+    own = class_in_numpy(value)
+    return hasattr(value, name) if own is None else hasattr(own, name)
+
+
+def getattr_in_numpy(value: Any, name: str, *default: Any) -> Any:
+    """An attribute that NumPy's, or Python's, object has where the trace has `value`."""
+    if hasattr_in_numpy(value, name):
+        return getattr(value, name)
+    if default:
+        return default[0]
+    own = class_in_numpy(value)
+    if own is None:
+        return getattr(value, name)
+    raise AttributeError(f"{own.__name__!r} object has no attribute {name!r}")
 
 
 def class_in_numpy(value: Any) -> type | None:

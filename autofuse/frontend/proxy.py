@@ -7,8 +7,8 @@ array, or is given a traced one, is traced; any other call is NumPy's own.
 
 Seen through: plain functions, lambdas, nested functions, default arguments, `functools.partial`, bound methods and
 objects of the user's classes, functions in containers, modules of functions, and imports inside the function. Cached
-and compiled functions (`functools.lru_cache`, Numba) are replaced by the Python function they wrap. Not seen through:
-objects the function creates from classes of its own (their methods run as they are).
+and compiled functions (`functools.lru_cache`, Numba) are replaced by the Python function they wrap. Objects that the
+function makes of the user's classes are made of classes for the trace (`madeobjects`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from autofuse.errors import ArgumentError, GraphError
 from autofuse.frontend import floatingerrors
 from autofuse.frontend.cells import of_array
 from autofuse.frontend.dispatch import CREATORS, call, tracers_in
-from autofuse.frontend.instances import isinstance_in_numpy
+from autofuse.frontend.instances import getattr_in_numpy, hasattr_in_numpy, isinstance_in_numpy
 from autofuse.frontend.joining import Concatenator
 from autofuse.frontend.location import trace_error
+from autofuse.frontend.madeobjects import MadeObjects
 from autofuse.frontend.outside import FrozenIterator, Outside, is_iterator
 from autofuse.frontend.randomness import source_of_numbers
 from autofuse.frontend.rolling.control import Roller
@@ -44,12 +45,14 @@ class Rewriter:
 
     def __init__(self, *, roll: bool = False) -> None:
         """`roll`: whether loops and branches may become loops and branches of the graph."""
-        self._roller = Roller() if roll else None
+        self._made = MadeObjects(self._seen_member, lambda held: held.get("__builtins__") is self._import)
+        self._roller = Roller(self._made) if roll else None
         self._memo: dict[int, tuple[Any, Any]] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._classes: dict[type, type] = {}
         own = {} if self._roller is None else self._roller.names()
-        seen = {"__import__": self._import_module, "isinstance": isinstance_in_numpy}
+        asked = {"isinstance": isinstance_in_numpy, "hasattr": hasattr_in_numpy, "getattr": getattr_in_numpy}
+        seen = {"__import__": self._import_module, **asked}
         self._import = {**vars(builtins), **own, **seen}
         self.outside = Outside()
         """What the function may change of what it reaches."""
@@ -124,6 +127,10 @@ class Rewriter:
         if isinstance(value, BuiltinFunctionType) or not has_own_methods(type(value)):
             return value
         return self._instance(value)
+
+    def see_through(self, value: Any) -> None:
+        """Have the methods of objects among arguments be traced."""
+        self._made.see_through(value)
 
     def assigned_globals(self) -> list[str]:
         """The globals that functions under trace have assigned or deleted. The user's own stay as they were."""
@@ -266,6 +273,10 @@ class Rewriter:
             return value
         return self._named(value, f"{type(receiver).__name__}.{name}")
 
+    def _seen_member(self, member: Any) -> Any:
+        """A class attribute that is Python code or an array, as the trace has it; None for any other."""
+        return self.wrap(member) if isinstance(member, np.ndarray) else self._member(member)
+
     def _member(self, member: Any) -> Any:
         """A class attribute that is Python code, wrapped; None for any other."""
         match member:
@@ -274,7 +285,7 @@ class Rewriter:
             case staticmethod():
                 return staticmethod(self.wrap(member.__func__))
             case property() if member.fget is not None:
-                return property(self.wrap(member.fget), member.fset, member.fdel)
+                return property(self.wrap(member.fget), member.fset and self.wrap(member.fset), member.fdel)
             case _ if callable(member) and isinstance(getattr(member, "__wrapped__", None), FunctionType):
                 return self.wrap(member)
             case _:

@@ -237,6 +237,14 @@ def innermost_fork() -> Fork | None:
     return None if tracing is None else tracing.fork
 
 
+def innermost_loop() -> Fork | None:
+    """That of the loop that is being traced once; None outside of those."""
+    tracing = current() if is_active() else None
+    while tracing is not None and (tracing.fork is None or not tracing.fork.is_loop):
+        tracing = tracing.parent
+    return None if tracing is None else tracing.fork
+
+
 @contextmanager
 def active(tracing: Tracing) -> Generator[Tracing]:
     """Make `tracing` the current one."""

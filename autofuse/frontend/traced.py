@@ -135,6 +135,7 @@ def trace(
         for position in held:
             arguments[position] = _constant_argument(values[position])
         rewriter = proxy.Rewriter(roll=roll)
+        rewriter.see_through(arguments)
         rewriter.outside.hold_arguments(dict(zip(names_of(parameters), arguments, strict=True)))
         with rewriter.outside.watched(fn, title, rewriter.assigned_globals):
             if isinstance(fn, Method):

@@ -22,7 +22,7 @@ def is_users_file(file: str) -> bool:
     """Whether code in a file is neither Python's own nor this package's."""
     if file.startswith(("<frozen", OWN_FOLDER)):
         return False
-    return not file.startswith(_STDLIB) or "site-packages" in file or "dist-packages" in file
+    return not file.startswith(_STDLIB) or is_installed(file)
 
 
 def has_own_methods(cls: type) -> bool:
@@ -37,6 +37,16 @@ def is_users_class(cls: type) -> bool:
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     theirs = cls.__module__ == "__main__" or (file is not None and file.endswith(".py") and is_users_file(file))
     return has_own_methods(cls) or (theirs and cls.__module__.split(".")[0] not in (*ARRAY_LIBRARIES, "autofuse"))
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file is an installed library's."""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def file_of(cls: type) -> str:
+    """The file that defines a class; empty where there is none."""
+    return str(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
 
 
 def has_attributes(value: Any) -> bool:

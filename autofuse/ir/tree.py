@@ -286,10 +286,19 @@ def _open(value: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...], Callable[.
         return "dict", tuple(mapping), tuple(mapping.values()), None
     if dataclasses.is_dataclass(value) and not isinstance(value, type | Digest):
         names = tuple(field.name for field in dataclasses.fields(value) if field.init)
-        return "dataclass", names, tuple(getattr(value, name) for name in names), type(value)
+        return "dataclass", names, tuple(getattr(value, name) for name in names), stands_for(type(value))
     if is_counted(value):
         return "generator", ("state",), (state_of(value),), None
     return None
+
+
+STANDS_FOR = "_autofuse_stands_for"
+"""Where a class that stands for another one has that."""
+
+
+def stands_for(cls: type) -> type:
+    """The class that another one stands for; any other class itself."""
+    return vars(cls).get(STANDS_FOR, cls)
 
 
 def is_static(value: Any) -> bool:

@@ -276,7 +276,62 @@ def lists_on_either_side(x):
     return pair
 
 
+def sums_of_unknown_length(x):
+    out = np.zeros(N)
+    for i in range(N - 1):
+        s = 0.0
+        for j in range(int(x[i] * 4)):
+            s += x[j] * 0.5
+        out[i] = s
+    return out
+
+
+def behind_loops_of_unknown_length(x):
+    for i in range(int(x[0] * 4) + 2):
+        half, pair = i // 2, (i, x[i])
+        if i % 2 == 0:
+            q = 1
+        else:
+            q = 3
+        x[i] += q
+    y = x[1] * 0.1
+    while y < 3.0:
+        y, before = y + 0.5, y
+    return i, half, pair, y, before, q
+
+
+def iterators_of_the_loop(x):
+    s = 0.0
+    for i in range(N):
+        them = iter([x[i], 1.0, 2.0])
+        s += next(them) * next(them)
+    return s
+
+
+def iterators_from_outside(x):
+    pairs, n = zip(x, x, strict=True), 0
+    for _ in range(N):
+        n += len(list(pairs))
+    return n, x
+
+
+def attributes_that_numpy_has(x):
+    y = float(x[0])
+    found = hasattr(y, "shape"), hasattr(x[0], "__len__"), hasattr(x, "__len__"), hasattr(x[0], "shape")
+    return found, getattr(y, "ndim", -1), getattr(x[0], "ndim", -1), x.__class__.__name__
+
+
+def conditions_of_one_element(x):
+    return 1.0 if x[:1] > 0.5 else 2.0
+
+
 PROGRAMS = [
+    sums_of_unknown_length,
+    behind_loops_of_unknown_length,
+    iterators_of_the_loop,
+    iterators_from_outside,
+    attributes_that_numpy_has,
+    conditions_of_one_element,
     divisions,
     means,
     elements,
@@ -392,6 +447,10 @@ def text_as_a_key(x):
     return held
 
 
+def formatted(x):
+    return "{}".format(x[0]), x  # noqa: UP032  # as users write it
+
+
 def text_that_is_told(x):
     print(f"{x[0]}", str(x[1]))
     assert x.size > 1, f"{x}"
@@ -416,6 +475,7 @@ REFUSALS = {
     "a key of a dict": a_key_of_the_run,
     "the text of a traced value is made here": text_of_an_element,
     "the text of a traced value is made": text_as_a_key,
+    "the text of a traced value": formatted,
     "a ValueError of math.sqrt() is caught": caught_root,
     "an IndexError of an index for axis 0 with size 20 is caught": caught_index,
     "a ValueError of int() of NaN or infinity is caught": caught_integer,

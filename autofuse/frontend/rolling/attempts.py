@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,8 @@ class Attempt:
 
         self._names: tuple[Name, ...] = (*found.assigned, *known.places)
         self._live = {*found.after, *known.places}
+        self._state = set(known.read)
+        """The variables that an iteration gets from the one before."""
         self._entry: dict[Name, Any] = {**frame.get(found.assigned), **{place: place.get() for place in known.places}}
         self.fork.places.update({place: self._entry[place] for place in known.places})
         frame.tell(self.fork, found.assigned)
@@ -111,6 +114,7 @@ class Attempt:
         if period > 1 and not isinstance(count, int):
             raise CannotRollError("arrays change their names in a loop of unknown length")
         trips = count // period if isinstance(count, int) else count
+        self.fork.must_roll = not isinstance(count, int)
         self._may_be_empty = not isinstance(count, int)
         if isinstance(count, int):
             self.fork.lists = private_lists(self._frame, self._found.appended)
@@ -125,7 +129,7 @@ class Attempt:
                 self._body(items.item(Number({counter: period}, first + number)))
 
         if not isinstance(count, int):
-            self._known.read |= set(self._found.after)  # it may run no iteration: then they are what they were
+            self._state |= set(self._found.after)  # it may run no iteration: then they are what they were
         growing = self._growing(counter, trips)
         try:
             self._trace(iterations, (Number({counter: 1}), trips))
@@ -155,12 +159,13 @@ class Attempt:
     def run_while(self, test: Callable[[], Any], holds: TracerArray) -> None:
         """As `roll_while`. The condition is a part of the state: the body ends with it."""
         again: list[Value] = []
+        self.fork.must_roll = True
 
         def iteration() -> None:
             self._body()
             again.append(value_of(test(), _BOOL))
 
-        self._known.read |= set(self._found.after)  # it may run no iteration: then they are what they were
+        self._state |= set(self._found.after)  # it may run no iteration: then they are what they were
         self._trace(iteration, None)
         self._settle(None, None)
         given = self._region.input(TensorType((), dtypes.BOOL))
@@ -172,7 +177,7 @@ class Attempt:
         """Trace the body. `counted`: the number of the iteration and how many there are, of a counted loop."""
         entry = self._entry
         if counted is None or not isinstance(counted[1], int):
-            state = self._known.read - self._known.kept
+            state = self._state - self._known.kept
             entry = {
                 name: _as_scalar(value) if name in state or isinstance(name, Place) else value
                 for name, value in entry.items()
@@ -192,6 +197,7 @@ class Attempt:
         finally:
             for place in self._known.places:
                 place.put(entry[place])
+            self.fork.leave()
         for name, before in entry.items():
             is_new = before is UNBOUND and self._ends[name] is not UNBOUND
             if is_new and name in self._known.read and not is_returned(name):
@@ -213,7 +219,7 @@ class Attempt:
         self._keep_cycles()
         self._same_names(self._begun, self._ends)
         self._arrays()
-        for name, end in self._ends.items():
+        for name, end in list(self._ends.items()):
             variable = self._begun.get(name)
             if variable is None:
                 self._bind_last(name, end, self._entry[name], counter, trips)
@@ -243,7 +249,7 @@ class Attempt:
         """Stand-ins for the variables that the body reads first."""
         begun: dict[Name, Variable] = {}
         for name, content in entry.items():
-            is_read = name in self._known.read or isinstance(name, Place)
+            is_read = name in self._state or isinstance(name, Place)
             if content is not UNBOUND and is_read and not is_returned(name):
                 begun[name] = self._begun_as(name, content, counting)
         return begun
@@ -390,11 +396,15 @@ class Attempt:
         if self._frame.shares_all(end):
             self._after[name] = lambda: end
             return
-        if counter is None or not isinstance(trips, int):
-            raise NameError(f"{name} may be unbound behind the loop", name=str(name))
-        last = last_value(end, counter, trips - 1, self._region)
+        last = None if counter is None else last_value(end, counter, trips - 1, self._region)
         if last is not None or _is_constant(end):
             self._after[name] = lambda: end if last is None else last
+            return
+        if _is_object(end) and id(end) not in self.fork.objects:
+            self._after[name] = lambda: end
+            return
+        if isinstance(end, tuple) and is_tuple_of_state(end):
+            self._bind_last_tuple(name, end, counter, trips)
             return
         if not isinstance(end, TracerArray):
             raise CannotRollError(f"{name}, a {type(end).__name__}, is read behind the loop", last=True)
@@ -407,6 +417,15 @@ class Attempt:
         with self._region.entered():
             left = end.value
         self._carry(name, Carry(lambda: zeros(end.cell.type), given, left, nothing), end)
+
+    def _bind_last_tuple(self, name: Name, end: tuple[Any, ...], counter: Atom | None, trips: Any) -> None:
+        parts = CarriedTuple(name, end, [Kept(f"{name}[{k}]", part) for k, part in enumerate(end)])
+        for part in parts.parts:
+            assert isinstance(part, Kept)
+            self._live.add(part.name)
+            self._ends[part.name] = part.content
+            self._bind_last(part.name, part.content, UNBOUND, counter, trips)
+        self._after[name] = self._tuple_of(parts)
 
     def _bind_returned(self, name: Name, end: Any, before: Any) -> None:
         """What iterations may return: it is read only if the last one did, or something before the loop."""
@@ -430,6 +449,12 @@ class Attempt:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, TracerArray) and not value.is_scalar
+
+
+def _is_object(value: Any) -> bool:
+    """Whether it is one of Python's containers, or an object with attributes, which a region knows if it made it."""
+    followed = isinstance(value, TracerArray | FunctionType | type) or hasattr(type(value), "is_selection")
+    return isinstance(value, list | dict | set) or (not followed and hasattr(value, "__dict__"))
 
 
 def _is_number(value: Any, python: type) -> bool:

@@ -16,7 +16,7 @@ from autofuse.frontend.rolling.frames import UNBOUND, Frame
 from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, Truth, floating, larger, truth_of
 from autofuse.frontend.rolling.places import Place, put_back
 from autofuse.frontend.rolling.returns import is_returned
-from autofuse.frontend.tracecontext import Checks, current, innermost_fork
+from autofuse.frontend.tracecontext import Checks, current, innermost_fork, innermost_loop
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import dataclass, replace
@@ -213,7 +213,7 @@ def _join_values(
     pythons = [_python(value) for value in (a, b)]
     if all(pythons) and pythons[0] is not pythons[1]:
         raise CannotRollError(f"{_called(name)} is a Python int on one side and a float on the other")
-    if all(pythons) and isinstance(test, Comparison) and not is_returned(name):
+    if all(pythons) and isinstance(test, Comparison) and not is_returned(name) and not _must_roll():
         raise CannotRollError(f"{_called(name)}, a Python number, depends on the iteration", first=True)
     if all(pythons) and pythons[0] is int and type(a - b) is int:
         _join_integers(name, (first[0], a - b), (second[0], 0), b, after, joined)
@@ -230,6 +230,12 @@ def _join_values(
         after[name] = _bound(value, a, b, pythons[0] if all(pythons) else None, (first[0].region, second[0].region))
 
     joined.append(_Joined((values[0], values[1]), done))
+
+
+def _must_roll() -> bool:
+    """Whether the loop around, if there is one, cannot be unrolled."""
+    fork = innermost_loop()
+    return fork is not None and fork.must_roll
 
 
 def _called(name: Name) -> str:

@@ -39,8 +39,9 @@ def undecided(test: Any) -> TracerArray | None:
     """The condition, if it is a traced scalar that only the run knows; None if Python can tell."""
     if isinstance(test, Number):
         test = truth(test)
-    traced = isinstance(test, TracerArray) and test.known is None and not test.shape
-    return test if traced else None
+    if not isinstance(test, TracerArray) or test.known is not None or test.size != 1:
+        return None
+    return test.reshape(()) if test.shape else test
 
 
 def opposite(test: Any) -> Any:

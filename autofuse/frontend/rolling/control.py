@@ -10,6 +10,7 @@ from typing import Any
 from autofuse.frontend.caughterrors import catching
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.location import trace_error, withdrawn
+from autofuse.frontend.madeobjects import MadeObjects
 from autofuse.frontend.rolling.branches import branch
 from autofuse.frontend.rolling.comprehensions import Generated, Run
 from autofuse.frontend.rolling.conditions import Conditions, is_bool, opposite, undecided
@@ -18,7 +19,7 @@ from autofuse.frontend.rolling.guards import Guards
 from autofuse.frontend.rolling.items import Items, Places, items_of
 from autofuse.frontend.rolling.listplaces import element_at
 from autofuse.frontend.rolling.loops import roll, roll_while
-from autofuse.frontend.rolling.pythonfunctions import text_made
+from autofuse.frontend.rolling.pythonfunctions import class_of, text_made
 from autofuse.frontend.rolling.source import codes_in, rewritten_code
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracecontext import CallScope, current, innermost_fork
@@ -37,8 +38,8 @@ _PEELED = 3
 class Roller:
     """Control flow of the functions of one trace."""
 
-    def __init__(self) -> None:
-        self._guards = Guards()
+    def __init__(self, classes: MadeObjects) -> None:
+        self._guards = Guards(classes)
         self._conditions = Conditions(lambda test, sides: self._branch(test, Frame(), None, sides))
         self._generators = Run(self._loop_of, self.choose, self._conditions, self._guards.call, self._guards.new)
 
@@ -73,6 +74,7 @@ class Roller:
             "_af_beside": self._guards.beside,
             "_af_new": self._guards.new,
             "_af_text": text_made,
+            "_af_class": class_of,
             "_af_outer": self._guards.outer,
             "_af_global": self._guards.outer_global,
         }
@@ -96,8 +98,7 @@ class Roller:
             self._one_by_one(given, body)
         elif not isinstance(items.count, int):
             try:
-                with CallScope():
-                    roll(body, items, found, 0, items.count, (False, False))
+                self._of_unknown_length(items, body, found)
             except CannotRollError as error:
                 if innermost_fork() is not None:
                     raise
@@ -108,6 +109,27 @@ class Roller:
                 body(items.item(number))
         else:
             self._counted(items, body, found, told)
+
+    def _of_unknown_length(self, items: Items, body: Callable[[Any], None], found: Variables) -> None:
+        """A loop whose length only the run knows; its first iteration alone, if there is one, where that differs."""
+        try:
+            with CallScope(), attempt():
+                roll(body, items, found, 0, items.count, (False, False))
+                return
+        except CannotRollError as error:
+            if not error.first:
+                raise
+        begins = items.count > 0
+        traced = undecided(begins)
+        if traced is not None:
+            live = found.assigned  # the others read them
+            sides = (lambda: body(items.item(0)), lambda: None)
+            with CallScope():
+                branch(traced, Frame(body), found.assigned, live, sides)
+        elif begins:
+            body(items.item(0))
+        with CallScope():
+            roll(body, items, found, 1, items.count - 1, (False, False))
 
     def begin(self, given: Any) -> Places:
         """What a `for` with a `break` walks over."""

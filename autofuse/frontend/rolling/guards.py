@@ -10,6 +10,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import OWN_FOLDER
+from autofuse.frontend.madeobjects import MadeObjects
 from autofuse.frontend.rolling.growing import Growing
-from autofuse.frontend.rolling.items import Walk
 from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.rolling.pythonfunctions import python_function
 from autofuse.frontend.rolling.ragged import Ragged
@@ -33,8 +34,8 @@ _PURE = frozenset(
     name
     for names in (
         "abs all any bool bytes callable chr complex dict divmod enumerate float format frozenset getattr hasattr hash",
-        "int isinstance issubclass len list max min ord pow range repr reversed round set slice sorted str sum tuple",
-        "type zip",
+        "int isinstance issubclass iter len list max min next ord pow range repr reversed round set slice sorted str",
+        "sum tuple type zip",
     )
     for name in names.split()
 )
@@ -62,17 +63,22 @@ _PURE_MODULES = ("math", "operator", "_operator", "cmath")
 class Guards:
     """What rewritten functions ask before they call and change objects."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: MadeObjects) -> None:
+        self._classes = classes
         self.codes: set[types.CodeType] = set()
         """The code of all functions that ask."""
 
     def call(self, function: Any) -> Any:
         """What to call in place of `function`."""
+        function = self._classes.called(function)
         instead, fork = python_function(function), innermost_fork()
         if instead is not None:
             return instead if fork is None else functools.partial(_checked, instead, fork)
         if isinstance(function, type) and issubclass(function, np.generic):
             return functools.partial(_converted, function)
+        made = self._classes.class_for(function) if isinstance(function, type) else None
+        if made is not None:
+            return functools.partial(self._object, made)
         if fork is None:
             return function
         if getattr(function, "__module__", None) == "builtins" and getattr(function, "__name__", "") in _PURE:
@@ -92,7 +98,7 @@ class Guards:
             return value
         if fork is None or id(value) in fork.objects:
             return Listed(value) if type(value) is list else value
-        return target_of(value)
+        return target_of(value, getattr(getattr(type(value), "__setitem__", None), "__code__", None) in self.codes)
 
     def beside(self, owner: Any, value: Any) -> Any:
         """The other operand of `owner += value`, or another such statement: a list or a set would be changed by it."""
@@ -119,6 +125,19 @@ class Guards:
         if innermost_fork() is not None:
             raise CannotRollError(f"it calls a function that binds {name}, a global")
 
+    def _object(self, cls: type, *args: Any, **kwargs: Any) -> Any:
+        """An object of a class of the user's. In a region it is the region's own, if all that makes it is traced."""
+        fork, begin = innermost_fork(), cls.__init__
+        made: Any = object.__new__(cls)
+        if fork is not None:
+            code = getattr(begin, "__code__", None)
+            is_generated = is_dataclass(cls) and code is not None and code.co_filename == "<string>"
+            if begin is not object.__init__ and not is_generated and code not in self.codes:
+                raise CannotRollError(f"it makes a {cls.__qualname__}, which may change Python's own objects")
+            fork.objects[id(made)] = made
+        begin(made, *args, **kwargs)
+        return made
+
     def _is_pure(self, function: Any, fork: Fork) -> bool:
         match function:
             case types.FunctionType():
@@ -141,8 +160,11 @@ class Guards:
                     or issubclass(function, BaseException)
                     or (issubclass(function, tuple) and hasattr(function, "_fields"))
                 )
+            case np.ufunc():
+                return True
             case _:
-                return isinstance(function, np.ufunc)
+                method = getattr(type(function), "__call__", None)  # noqa: B004 - not whether, but what
+                return getattr(method, "__code__", None) in self.codes
 
 
 def _appends(function: Any, fork: Fork) -> bool:
@@ -179,7 +201,7 @@ def _noted(fork: Fork, receiver: list[Any], value: Any) -> None:
 
 
 def _all_noted(fork: Fork, receiver: list[Any], values: Any) -> None:
-    if isinstance(values, Iterator) and id(values) not in fork.objects and not isinstance(values, Walk):
+    if isinstance(values, Iterator) and id(values) not in fork.objects:
         raise CannotRollError("it takes elements from an iterator")
     for value in values:
         _noted(fork, receiver, value)
@@ -197,7 +219,7 @@ def _is_pure_builtin(function: Any, fork: Fork) -> bool:
 def _checked(function: Callable[..., Any], fork: Fork, /, *args: Any, **kwargs: Any) -> Any:
     """Call one of Python's functions, which must not use up an iterator from before the region."""
     for value in args:
-        if isinstance(value, Iterator) and id(value) not in fork.objects and not isinstance(value, Walk):
+        if isinstance(value, Iterator) and id(value) not in fork.objects:
             raise CannotRollError("it takes elements from an iterator")
     made = function(*args, **kwargs)
     if isinstance(made, list | dict | set | Iterator):

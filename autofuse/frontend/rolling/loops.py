@@ -91,7 +91,7 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
             if found_place.fork is not attempt.fork:
                 frame.set(entry)
                 raise
-            known.places.append(found_place.place)
+            known.places += found_place.places
         except WrongCountError as wrong:
             known.counts[wrong.name] = wrong.count
         except KeepError as keep:

@@ -60,7 +60,7 @@ class Place:
             vars(self._owner).pop(self._key, None)
 
     def set(self, value: Any) -> None:
-        """Set it in the region under way, as its own statement does. Raises PlaceError in a loop that knows not."""
+        """Set it in the region under way, as its own statement does."""
         if value is not self.get():
             self.note()
         self.put(value)
@@ -68,7 +68,7 @@ class Place:
     def note(self) -> None:
         """Tell the region under way that it is about to be set."""
         fork = innermost_fork()
-        if fork is None or self in fork.places:
+        if fork is None or self in fork.places or self in fork.new_places:
             return
         if id(self._owner) not in fork.objects and id(self._owner) not in fork.variables:
             fork.begin(self, self.get())

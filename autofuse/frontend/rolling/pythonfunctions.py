@@ -24,6 +24,7 @@ from autofuse.frontend.rolling.numbers import NUMBER_MARK, Number, floating, pyt
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.tables import Table, listed
 from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.ir.tree import stands_for
 
 _F64 = np.dtype(np.float64)
 
@@ -106,7 +107,13 @@ def _require_finite(what: str) -> None:
 
 
 def _type(*args: Any, **kwargs: Any) -> Any:
-    return (class_in_numpy(args[0]) if len(args) == 1 else None) or type(*args, **kwargs)
+    found = class_in_numpy(args[0]) if len(args) == 1 else None
+    return found or stands_for(type(*args, **kwargs))
+
+
+def class_of(value: Any) -> type:
+    """`value.__class__`."""
+    return class_in_numpy(value) or stands_for(value.__class__)
 
 
 def text_made(text: Any) -> Any:

@@ -118,6 +118,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.body = [_Rewriter(part).function() if isinstance(part, ast.FunctionDef) else part for part in node.body]
         return node
 
     # loops and branches
@@ -276,7 +277,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         if isinstance(node.func, ast.Name) and node.func.id == "super":
-            return node
+            return self._super(node)
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name in _TELLS:
             self._told(node)
@@ -286,7 +287,8 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(owner, ast.Name) and owner.id.startswith(PREFIX):
             return node
         node.func = ast.copy_location(_call("_af_call", node.func), node.func)
-        makes_text = name in ("str", "repr") and isinstance(owner, ast.Name) and not self._is_told
+        is_method = name in ("format", "join")
+        makes_text = (is_method or (name in ("str", "repr") and isinstance(owner, ast.Name))) and not self._is_told
         return _located(_call("_af_text", node), node) if makes_text else node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
@@ -305,6 +307,11 @@ class _Rewriter(ast.NodeTransformer):
         node.value = self.visit(node.value)  # what it is to look like is no text of its own
         return node
 
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        self.generic_visit(node)
+        is_text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+        return _located(_call("_af_text", node), node) if is_text and not self._is_told else node
+
     def visit_Raise(self, node: ast.Raise) -> Any:
         return self._told(node)
 
@@ -313,6 +320,14 @@ class _Rewriter(ast.NodeTransformer):
         before, self._is_told = self._is_told, True
         self.generic_visit(node)
         self._is_told = before
+        return node
+
+    def _super(self, node: ast.Call) -> ast.Call:
+        """`super()` with its arguments, which functions inside of this one would not find."""
+        given = [*self._function.args.posonlyargs, *self._function.args.args]
+        if not node.args and given:
+            names = ("__class__", given[0].arg)
+            node.args = [ast.copy_location(ast.Name(name, ast.Load()), node) for name in names]
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
@@ -327,6 +342,8 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Load):
             node.value = ast.copy_location(_call("_af_target", node.value), node.value)
+        elif node.attr == "__class__":
+            return _located(_call("_af_class", node.value), node)
         return node
 
     def visit(self, node: ast.AST) -> Any:

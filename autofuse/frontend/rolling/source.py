@@ -29,10 +29,10 @@ _UNSEEN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 def rewritten_code(function: FunctionType) -> CodeType | None:
     """The code of a function with its control flow as calls; None where its source is not at hand, or is another.
 
-    Generators, coroutines and what uses `super()` or the class it is defined in stay as they are.
+    Generators and coroutines stay as they are.
     """
     code = function.__code__
-    if code.co_flags & _UNSEEN or "__class__" in code.co_freevars:
+    if code.co_flags & _UNSEEN:
         return None
     known = _rewritten.get(code)
     if known is None or known.co_filename != code.co_filename:  # equal code may stand in two files

@@ -15,10 +15,11 @@ from autofuse.frontend.tracer import TracerArray
 class Target:
     """Stands for an object of which an element or attribute is about to be set, perhaps after it was read."""
 
-    __slots__ = ("_af_owner",)
+    __slots__ = ("_af_owner", "_af_sets")
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: Any, sets: bool) -> None:
         object.__setattr__(self, "_af_owner", owner)
+        object.__setattr__(self, "_af_sets", sets)
 
     def __getitem__(self, key: Any) -> Any:
         owner: Any = self._af_owner
@@ -26,6 +27,11 @@ class Target:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         owner: Any = self._af_owner
+        if self._af_sets:
+            owner[key] = value
+            return
+        if type(owner) not in (list, dict):
+            raise CannotRollError(f"it sets elements of a {type(owner).__name__}")
         if type(owner) is list:
             fork = innermost_fork()
             if moves(key) and fork is not None and not fork.is_loop:
@@ -63,17 +69,18 @@ def require_unchanged(held: Any) -> Any:
     return held
 
 
-def target_of(owner: Any) -> Any:
+def target_of(owner: Any, sets: bool) -> Any:
     """What to set an element or attribute of, in place of an object from outside of the region under way.
 
+    `sets`: whether its class has code of its own for elements, which is traced.
     Raises CannotRollError for objects whose own code would run.
     """
     if type(owner) in (list, dict):
-        return Target(owner)
+        return Target(owner, sets=False)
     cls: type = type(owner)
     is_plain = cls is types.SimpleNamespace or cls.__setattr__ is object.__setattr__
     if is_plain and hasattr(owner, "__dict__") and not isinstance(owner, type):
-        return Target(owner)
+        return Target(owner, sets)
     raise CannotRollError(f"it changes a {cls.__name__}, not only arrays")
 
 

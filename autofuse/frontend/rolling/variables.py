@@ -208,13 +208,23 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
 def reads_of(statements: Iterable[ast.AST]) -> dict[str, int]:
     """How often code reads each name, functions defined in it included."""
     counts: dict[str, int] = {}
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                counts[node.id] = counts.get(node.id, 0) + 1
-            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                counts[node.target.id] = counts.get(node.target.id, 0) + 1
+    for name in _read_names(statements):
+        counts[name] = counts.get(name, 0) + 1
     return counts
+
+
+def _read_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, _COMPREHENSIONS):  # has variables of its own
+            own = set(bound_names([walk.target for walk in node.generators]))
+            yield from _read_names([node.generators[0].iter])
+            yield from (name for name in _read_names(ast.iter_child_nodes(node)) if name not in own)
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+        yield from _read_names(ast.iter_child_nodes(node))
 
 
 def _written(statements: Iterable[ast.AST]) -> Iterator[str]:
