@@ -19,9 +19,9 @@ None is better in general, so none is a rule; each has programs that it pays for
   of their own. What the parts share with other readers of the concatenation may be computed twice.
 - `transposes=stored`: what several kernels read across memory lines is transposed once. Costs a pass over memory.
 - `tables=large`: larger tables are computed ahead of time instead of in every call. The plan grows by them.
-- `loops=distributed` (products and reductions of a loop that are on no recurrence are done for all iterations at once,
-  before the loop or behind it): one product in place of many small ones, and what is left may be a kernel. Arrays of
-  all iterations go through memory.
+- `loops=distributed` (products and reductions of a loop that are on no recurrence, or that iterations only add up, are
+  done for all iterations at once, before the loop or behind it): one product in place of many small ones, and what is
+  left may be a kernel. Arrays of all iterations go through memory.
 - `unrolled=4` (so many steps of a stencil in each iteration of a loop that a driver runs): a tile of the array goes
   through them while it is in a core's caches. What tiles need of one another is computed twice.
 - `unrolled=all` (all iterations of a short loop that a driver would run, of whatever is inside): no step of the driver

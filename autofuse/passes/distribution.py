@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from autofuse.fusion.candidate import is_permuted
 from autofuse.ir.graph import Graph, Node, Value
+from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.passes.batching import Emit, Operand, batched, can_batch
-from autofuse.passes.loopediting import Loop, Row, Stack, reads, with_loops
+from autofuse.passes.loopediting import Carry, Loop, Row, Stack, reads, with_loops
 from autofuse.passes.loopinvariants import Invariants
 
 MOST_BYTES = 1 << 30
@@ -24,17 +26,24 @@ class DistributeLoops:
 
     - What is computed from rows alone is computed from all rows before the loop: `x[t] @ w` is one product with `w`.
     - What only stacked results need is computed from stacks behind it: `y[t] = h[t] @ w` too.
+    - What is only added up over iterations is one sum behind it: `s + a[t].T @ b[t]`, a gradient of weights, is one
+      product whose depth has all iterations.
 
     What is elementwise stays in the loop, but for what lies between what moves: it costs an array of all iterations
     outside, and next to nothing inside. A loop stays whole if its new arrays took more than `MOST_BYTES`. Exact: the
-    same scalars are computed; sums are the same sums.
+    same scalars are computed; sums are the same sums, in another order.
     """
 
     name: ClassVar[str] = "distributed-loops"
 
     def apply(self, graph: Graph) -> Graph:
         """The graph with smaller loops; the same object if nothing could move."""
-        return with_loops(graph, _distribute)
+        return with_loops(with_loops(graph, _take_sums), _distribute)
+
+
+def _take_sums(loop: Loop, _: Collection[Value]) -> None:
+    if loop.length is not None:
+        _Sums(loop).move()
 
 
 def _distribute(loop: Loop, _: Collection[Value]) -> None:
@@ -174,6 +183,83 @@ class _Behind(_Distribution):
                     found.add(node)
                     todo.append(node)
         return found
+
+
+class _Sums(_Distribution):
+    """Parts of the state to which each iteration adds a product or a sum, and which nothing else reads."""
+
+    def move(self) -> None:
+        for carry in list(self.loop.carries):
+            chain = self._added(carry)
+            if chain is None:
+                continue
+            *views, heavy = chain
+            kept = {stack.row: stack.stacked for stack in self.loop.stacks}
+            new = [v for v in dict.fromkeys(heavy.inputs) if v not in self.arrays and v not in kept]
+            if not self.fits(new):
+                continue
+            for value in new:
+                type_ = TensorType((self.length, *value.type.shape), value.type.dtype)
+                kept[value] = Value(self.loop.names.fresh(f"{value.name}_all"), type_)
+                self.loop.stacks.append(Stack(value, kept[value]))
+            total = self._total(heavy, [self.arrays.get(value) or kept[value] for value in heavy.inputs])
+            for view in reversed(views):
+                others = map(self.same.outside, view.inputs[1:])
+                total = self.loop.after(view.op, total, *others, like=view, **view.attrs)
+            self.loop.results[carry.last] = self.loop.after("add", carry.initial, total, like=heavy)
+            self.loop.drop_carry(carry)
+
+    def _added(self, carry: Carry) -> list[Node] | None:
+        """What moves elements, or adds zero; then the product or the sum of which a part of the state is the sum.
+
+        None for another part.
+        """
+        producers = {value: node for node in self.loop.nodes for value in node.outputs}
+        add, dtype = producers.get(carry.next), carry.given.type.dtype
+        if add is None or add.op != "add" or add.inputs.count(carry.given) != 1 or dtype.bits < 32:
+            return None
+        if self._readers(carry.given) != 1 or self._readers(carry.next) != 1:
+            return None
+        value = next(value for value in add.inputs if value is not carry.given)
+        chain: list[Node] = []
+        while (node := producers.get(value)) is not None and self._readers(value) == 1:
+            chain.append(node)
+            if _adds_up(node):
+                return chain if all(v not in self.same for v in node.inputs) else None
+            if not is_permuted(node) and not self._adds_nothing(node, producers):
+                return None
+            value = node.inputs[0]
+        return None
+
+    def _adds_nothing(self, node: Node, producers: Mapping[Value, Node]) -> bool:
+        """Whether a node adds zero, as what a reduction of nothing began with is added."""
+        value = node.inputs[-1]
+        while (maker := producers.get(value)) is not None and role_of(maker).is_view:
+            value = maker.inputs[0]
+        is_zero = maker is not None and role_of(maker) is Role.CONSTANT and not maker.attrs["value"].any()
+        return node.op == "add" and is_zero and node.inputs[1] in self.same
+
+    def _readers(self, value: Value) -> int:
+        """How often a value is read in the body, and handed on by it."""
+        handed = [*(carry.next for carry in self.loop.carries), *(stack.row for stack in self.loop.stacks)]
+        return sum(value in tuple(reads(node)) for node in self.loop.nodes) + handed.count(value)
+
+    def _total(self, node: Node, operands: Sequence[Value]) -> Value:
+        """The sum of a node's results over all iterations."""
+        attrs: dict[str, Any] = dict(node.attrs)
+        if node.op == "reduce":
+            attrs["dimensions"] = (0, *(axis + 1 for axis in attrs["dimensions"]))
+        else:
+            for side in ("lhs", "rhs"):
+                for kind, front in (("batching", ()), ("contracting", (0,))):
+                    key = f"{side}_{kind}_dimensions"
+                    attrs[key] = (*front, *(axis + 1 for axis in attrs[key]))
+        return self.loop.after(node.op, *operands, like=node, **attrs)
+
+
+def _adds_up(node: Node) -> bool:
+    """Whether a node adds up what it reads."""
+    return node.op == "dot_general" or (node.op == "reduce" and node.attrs["combiner"] == "add")
 
 
 def _reduced(nodes: Sequence[Node]) -> list[Value]:

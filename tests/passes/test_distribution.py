@@ -80,6 +80,74 @@ def test_a_loop_in_the_body_of_a_loop_is_distributed_too():
     assert [node.op for node in inner.regions[0].nodes].count("dot_general") == 1
 
 
+def _gradient(w: Any, u: Any, h: Any, x: Any, g: Any) -> Any:
+    """As of a cell: what goes back, and gradients of matrices and of a bias that are added up."""
+
+    def step(carry: Any, rows: Any) -> Any:
+        back, dw, du, db = carry
+        row, state, outer = rows
+        back = (back @ u.T + outer) * (1 - state * state)
+        return (back, dw + row.T @ back, (back.T @ state).T + du, db + (back.sum(0) + np.zeros_like(db))), None
+
+    zeros = (np.zeros_like(h[0]), np.zeros_like(w), u, np.zeros(u.shape[1], u.dtype))
+    return af.scan(step, zeros, (x, h, g), reverse=True)[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_that_are_added_up_are_one_behind_the_loop(dtype: Any):
+    h, g = (RNG.standard_normal((7, 5, 4)).astype(dtype) for _ in range(2))
+    graph = _distributed(_gradient, W.astype(dtype), U.astype(dtype), h, X.astype(dtype), g)
+    outside, inside = _ops(graph)
+    assert (outside.count("dot_general"), inside.count("dot_general")) == (2, 1)
+    assert "reduce" in outside
+    assert "reduce" not in inside
+    (loop,) = (node for node in graph.nodes if node.regions)
+    assert loop.attrs["carries"] == 1
+    deep = [node for node in graph.nodes if node.op == "dot_general"]
+    assert all(node.attrs["lhs_contracting_dimensions"] == (0, 1) for node in deep)
+
+
+def test_what_is_added_up_may_be_of_rows_alone():
+    def loop(s: Any, h: Any, x: Any) -> Any:
+        def step(carry: Any, row: Any) -> Any:
+            s, h = carry
+            wide = np.concatenate([row, row * 2], axis=1)
+            return (s + wide.T @ (wide @ wide.T), np.tanh(h + row)), wide
+
+        return af.scan(step, (s, h), x)
+
+    x = RNG.standard_normal((7, 5, 4)).astype(np.float32)
+    outside, inside = _ops(_distributed(loop, np.ones((8, 5), np.float32), STATE, x))
+    assert (outside.count("dot_general"), inside.count("dot_general")) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, h, row: (s + h.T @ row, h * s.sum()),  # read besides
+        lambda s, h, row: (s * 2 + h.T @ row, h + row),  # more than a sum
+        lambda s, h, row: (s + np.tanh(h.T @ row), h + row),  # no sum of products
+    ],
+)
+def test_sums_that_more_is_done_with_stay(step: Any):
+    def loop(s: Any, h: Any, x: Any) -> Any:
+        return af.scan(lambda carry, row: (step(*carry, row), None), (s, h), x)[0]
+
+    graph = clean(af.trace(loop, U, STATE, RNG.standard_normal((7, 5, 4)).astype(np.float32)), choices=DISTRIBUTED)
+    _, inside = _ops(graph)
+    assert "dot_general" in inside
+
+
+def test_narrow_sums_stay_as_they_are_rounded_each_time():
+    half = RNG.standard_normal((7, 5, 4)).astype(np.float16)
+
+    def loop(s: Any, x: Any) -> Any:
+        return af.scan(lambda s, row: (s + row.T @ row, None), s, x)[0]
+
+    _, inside = _ops(clean(af.trace(loop, U.astype(np.float16), half), choices=DISTRIBUTED))
+    assert "add" in inside
+
+
 def test_what_is_on_a_recurrence_stays():
     def cell(state: Any, u: Any, x: Any) -> Any:
         return af.scan(lambda h, row: (np.tanh(row + h @ u), h * 2), state, x)
