@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,8 @@ for arguments, out, err in json.loads(sys.argv[1]):
 """Forks a process for each (arguments, standard output, standard error), so that all share what is imported."""
 
 
-def ran(cases: list[tuple[list[str], str, str]]) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of each case; a stream is "open", "closed", "full", or "broken" (nobody reads)."""
-    done = subprocess.run([sys.executable, "-c", FORKS, json.dumps(cases)], capture_output=True, text=True, check=True)
-    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+Ran = Callable[[list[str], str, str], tuple[int, str, str]]
+"""Exit code, output and errors of a command line; a stream is "open", "closed", "full", or "broken" (nobody reads)."""
 
 
 @pytest.fixture(scope="module")
@@ -71,23 +70,35 @@ def commands(plan: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[
     return [*working, ["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)]
 
 
+@pytest.fixture(scope="module")
+def ran(commands: list[list[str]], plan: Path) -> Ran:
+    """How the command lines of this module end, which are all run when the first is asked for: they share imports."""
+    cases = [(c, out, "open") for out in ("full", "closed", "broken") for c in commands]
+    for err in ("closed", "full"):
+        cases += [(["run", "none.json"], "open", err), (["explain", str(plan)], "open", err)]
+        cases.append((["--version"], "full", err))
+    done = subprocess.run([sys.executable, "-c", FORKS, json.dumps(cases)], capture_output=True, text=True, check=True)
+    ended = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+    return lambda *case: ended[cases.index(case)]
+
+
 @pytest.mark.parametrize(("out", "reason"), [("full", "No space left on device"), ("closed", "Bad file descriptor")])
-def test_output_that_cannot_be_written_is_one_line(commands: list[list[str]], out: str, reason: str) -> None:
-    for arguments, done in zip(commands, ran([(c, out, "open") for c in commands]), strict=True):
+def test_output_that_cannot_be_written_is_one_line(ran: Ran, commands: list[list[str]], out: str, reason: str) -> None:
+    for arguments in commands:
+        done = ran(arguments, out, "open")
         assert done == (2, "", f"autofuse: cannot write to standard output: {reason}\n"), arguments
 
 
-def test_output_that_nobody_reads_is_quiet(commands: list[list[str]]) -> None:
+def test_output_that_nobody_reads_is_quiet(ran: Ran, commands: list[list[str]]) -> None:
     """What `autofuse explain p.json | head -1` does."""
-    for arguments, done in zip(commands, ran([(c, "broken", "open") for c in commands]), strict=True):
-        assert done == (141, "", ""), arguments
+    for arguments in commands:
+        assert ran(arguments, "broken", "open") == (141, "", ""), arguments
 
 
 @pytest.mark.parametrize("err", ["closed", "full"])
-def test_errors_that_cannot_be_written_leave_the_exit_code(plan: Path, err: str) -> None:
-    wrong, right, both = ran(
-        [(["run", "none.json"], "open", err), (["explain", str(plan)], "open", err), (["--version"], "full", err)]
-    )
+def test_errors_that_cannot_be_written_leave_the_exit_code(ran: Ran, plan: Path, err: str) -> None:
+    wrong = ran(["run", "none.json"], "open", err)
+    right, both = ran(["explain", str(plan)], "open", err), ran(["--version"], "full", err)
     assert wrong == (2, "", "")
     assert right[0] == 0
     assert right[1].startswith("plan dense")
