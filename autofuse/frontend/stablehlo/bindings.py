@@ -146,7 +146,6 @@ def _context(found: Bindings, *, shards: bool) -> Any:
     registry = found.ir.DialectRegistry()
     found.upstream.register_dialects(registry)
     context.append_dialect_registry(registry)
-    context.load_all_available_dialects()
     found.stablehlo.register_dialect(context)
     found.chlo.register_dialect(context)
     if shards:
