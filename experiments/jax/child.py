@@ -18,10 +18,14 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 from interleaved import interleave, mismatch
 
+import autofuse as af
 import autofuse.jax as afj
+from autofuse.frontend.stablehlo.bindings import bindings, parsed
 from autofuse.measurement.workloads import WORKLOADS_DIRECTORY, Workload, load
 
 BLOCK_SECONDS = 0.2
+READINGS = 9
+ADVANCE = bindings().ir.WalkResult.ADVANCE
 _KERNEL = re.compile(
     r"^\s+(?:ROOT )?\S+ = \S.*? (?:fusion|dot|convolution|reduce|scatter|sort|custom-call|copy|while)\("
 )
@@ -113,7 +117,27 @@ def overhead(task: dict[str, Any]) -> dict[str, Any]:
     return {"us": interleave(timed, task["blocks"], BLOCK_SECONDS, task["seed"], resting=True)}
 
 
-TASKS = {"times": times, "first": first, "overhead": overhead}
+def reading(task: dict[str, Any]) -> dict[str, Any]:
+    """Milliseconds of processor time that the text of the program's module takes to be read, and operations in it."""
+    program, arguments = loaded(task)
+    lowered = jax.jit(program.function).lower(*arguments)
+    text, operations = lowered.as_text(debug_info=True), []
+    lowered.compiler_ir("stablehlo").operation.walk(lambda operation: operations.append(operation.name) or ADVANCE)
+    readers = {"jaxlib's parser": lambda: parsed(text.encode()), "autofuse": lambda: af.from_stablehlo(text)}
+    return {"operations": len(operations), "ms": {name: least_ms(reader) for name, reader in readers.items()}}
+
+
+def least_ms(call: Call) -> float:
+    """Processor time of the fastest of several calls."""
+    found = []
+    for _ in range(READINGS):
+        begun = time.process_time()
+        call()
+        found.append(1e3 * (time.process_time() - begun))
+    return min(found)
+
+
+TASKS = {"times": times, "first": first, "overhead": overhead, "reading": reading}
 
 if __name__ == "__main__":
     job = json.loads(Path(sys.argv[1]).read_text())

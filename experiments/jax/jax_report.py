@@ -53,6 +53,7 @@ def report(journal: Journal, run: Record) -> str:
             "",
             *_firsts(journal, programs),
             "",
+            *_reading(journal, programs),
             *_overhead(journal),
             *_failed(found),
         ]
@@ -88,6 +89,22 @@ def _firsts(journal: Journal, programs: list[str]) -> list[str]:
         sides = [journal.latest(kind="first", program=name, side=side) for side in ("jax.jit", "autofuse")]
         lines.append(f"| `{name}` | {' | '.join(cell for side in sides for cell in first_cell(side))} |")
     return lines
+
+
+def _reading(journal: Journal, programs: list[str]) -> list[str]:
+    found = {name: journal.latest(kind="reading", program=name, status="ok") for name in programs}
+    lines = [
+        "## Reading a module's text, milliseconds of one core",
+        "",
+        "| program | operations | jaxlib's parser | `af.from_stablehlo`, that included | us an operation |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, record in found.items():
+        if record is not None:
+            count, taken = record["operations"], record["ms"]
+            cells = [str(count), *(f"{ms:.1f}" for ms in taken.values()), f"{1e3 * taken['autofuse'] / count:.0f}"]
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return [*lines, ""] if any(found.values()) else []
 
 
 def _overhead(journal: Journal) -> list[str]:

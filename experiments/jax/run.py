@@ -1,9 +1,10 @@
 """How does autofuse.jax stand beside jax.jit? python experiments/jax/run.py [--programs lstm_loss] [--budget 20].
 
 For each program of datasets/workloads/jax, in processes of their own: calls of `jax.jit` and of `autofuse.jax.jit` in
-turns (and of a tuned plan with --budget), first calls in a first and in a second process, and kernels. Then what a call
-of next to nothing costs, inside `jax.jit` too. Answers are JAX's before anything is timed. Writes jax.jsonl and jax.md
-into --out. A quarter of an hour without tuning; the same command carries on.
+turns (and of a tuned plan with --budget), first calls in a first and in a second process, kernels, and how long the
+text of its module takes to be read. Then what a call of next to nothing costs, inside `jax.jit` too. Answers are JAX's
+before anything is timed. Writes jax.jsonl and jax.md into --out. A quarter of an hour without tuning; the same command
+carries on.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ def main(argv: list[str] | None = None) -> None:
             if journal.latest(kind="first", program=program, side=side, status="ok") is None:
                 outcome = first_calls({**task, "side": side}, options.repeats, options.limit)
                 recorded("first", {"program": program, "side": side}, outcome)
+        if journal.latest(kind="reading", program=program, status="ok") is None:
+            outcome = in_child(HERE / "child.py", {**task, "what": "reading"}, options.limit)
+            recorded("reading", {"program": program}, outcome)
     if journal.latest(kind="overhead", status="ok") is None:
         recorded("overhead", {}, in_child(HERE / "child.py", {**settings, "what": "overhead"}, options.limit))
     print((options.out / "jax.md").read_text())

@@ -38,11 +38,14 @@ def test_the_report(study, tmp_path):
     seconds = {"first process": [0.3, 0.5, 0.4], "second process": [0.1, 0.1, 0.2]}
     journal.append({"kind": "first", "program": "one", "side": "autofuse", "status": "ok", **seconds})
     journal.append({"kind": "overhead", "status": "ok", "us": {"jax.jit": [[4.0]], "autofuse": [[5.0]]}})
+    ms = {"jaxlib's parser": 1.5, "autofuse": 4.0}
+    journal.append({"kind": "reading", "program": "one", "status": "ok", "operations": 200, "ms": ms})
     run = {"settings": {"size": "small"}, "machine": {"model": "m", "threads": 2, "jax": "0.10"}, "command": "c"}
     text = study["jax_report"].report(journal, {**run, "commit": "abc"})
     assert "| `one` | 0.02 | 0.01 | 2.00 [" in text
     assert "] | 7 | 3 | 0 |" in text
     assert "Geometric mean of jax.jit over autofuse: 2.00." in text
     assert "| `one` |  |  | 0.40 | 0.10 |" in text
+    assert "| `one` | 200 | 1.5 | 4.0 | 20 |" in text
     assert "| autofuse | 5.0 |" in text
     assert "- `two`: autofuse: 5% of the values differ" in text
