@@ -78,6 +78,8 @@ class Fork:
         """What an iteration appends to those, in turn."""
         self.places: dict[Any, Any] = {}
         """Elements and attributes of objects from outside that it sets (`rolling.places`), and what they were."""
+        self.present: frozenset[Any] = frozenset()
+        """Of a side of a branch: what is not absent on it (`rolling.nothing`)."""
         self.must_roll = False
         """Of a loop: whether only the run knows how long it is, so that it cannot be unrolled."""
         self.new_places: dict[Any, Any] = {}

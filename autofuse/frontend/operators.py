@@ -118,6 +118,8 @@ def _compared(ufunc: np.ufunc, *, of_others: bool) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if other is not None and not isinstance(other, str | bytes):
             return forward(self, other)
+        if other is None and self.absent is not None:
+            return np.logical_not(self.absent) if of_others else self.absent
         return of_others if self.is_scalar else call(np.full, self.shape, of_others)
 
     return method

@@ -103,7 +103,7 @@ class Outside:
         """
         try:
             yield
-            place = _place(function)
+            place = place_of(function)
             for path, held in self._arguments:
                 if held.changes:
                     raise _lost(path, held, place)
@@ -247,7 +247,7 @@ def _class_name(owner: Any) -> str:
     return owner.__name__ if isinstance(owner, type | FunctionType) else f"a {type(owner).__name__}"
 
 
-def _place(function: Callable[..., Any]) -> Location | None:
+def place_of(function: Callable[..., Any]) -> Location | None:
     """Where a function begins."""
     inner = getattr(function, "func", None) or getattr(function, "function", None) or function
     code: CodeType | None = getattr(inner, "__code__", None)

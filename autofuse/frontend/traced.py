@@ -15,6 +15,7 @@ from autofuse.frontend.cells import Storage, of_array
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.location import raised_in, refusals, trace_error
 from autofuse.frontend.methods import Method, Reader
+from autofuse.frontend.outside import place_of
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.spec import Spec
@@ -147,7 +148,7 @@ def trace(
             else:
                 returned = _run(rewriter.wrap_function(fn), parameters, arguments)
         inputs = [tracer.cell.storage for tracer in tracers]
-        outputs, out_tree = _outputs(returned)
+        outputs, out_tree = _outputs(returned, fn)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
         _check_overlap(leaves, [i for i, _ in writebacks])
         bounds = tuple(check for found in tracing.checks for check in found.checks)
@@ -243,7 +244,7 @@ def _constant_argument(value: Any) -> Any:
     return value
 
 
-def _outputs(returned: Any) -> tuple[list[Value], Tree]:
+def _outputs(returned: Any, fn: Callable[..., Any]) -> tuple[list[Value], Tree]:
     try:
         leaves, out_tree = tree.flatten(returned, _is_result)
     except ArgumentError as error:
@@ -251,6 +252,9 @@ def _outputs(returned: Any) -> tuple[list[Value], Tree]:
     for leaf in leaves:
         if isinstance(leaf, MaskedSelection):
             raise leaf.unsupported("returning it")
+        if isinstance(leaf, TracerArray) and leaf.absent is not None:
+            problem, instead = "what is returned may be None, as data decide", "return a number and a flag, or np.nan"
+            raise trace_error(problem, instead, at=place_of(fn))
     try:
         return [as_tracer(leaf).value for leaf in leaves], out_tree
     except TypeError as error:

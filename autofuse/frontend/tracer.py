@@ -20,16 +20,23 @@ from autofuse.ir.graph import Value
 _STATIC_SHAPE = "shapes must not depend on array values; use np.where, or arithmetic on the mask"
 
 
+_NOTHING = (frozenset[Cell](), frozenset[Cell]())
+
+
 class TracerArray(Operators, Concrete):
     """Stands for an array while a function is traced. Behaves as `numpy.ndarray`, or as a NumPy scalar."""
 
-    __slots__ = ("cell", "is_scalar")
+    __slots__ = ("absent", "cell", "is_scalar", "settles")
     __array_priority__ = 1000.0
 
     def __init__(self, cell: Cell, *, is_scalar: bool = False) -> None:
         self.cell = cell
         self.is_scalar = is_scalar
         """Whether NumPy would have a scalar here: immutable, so `+=` makes a new one."""
+        self.absent: Any = None
+        """Of a number: where Python has None in its place (`rolling.nothing`); None if it never has."""
+        self.settles: tuple[frozenset[Cell], frozenset[Cell]] = _NOTHING
+        """Of a condition: what never is absent where it holds, and where it does not."""
 
     # what is static
 

@@ -325,7 +325,53 @@ def conditions_of_one_element(x):
     return 1.0 if x[:1] > 0.5 else 2.0
 
 
+def _first_above(x, limit):
+    for i in range(len(x)):
+        if x[i] > limit:
+            return i
+    return None
+
+
+def nothing_found(x):
+    k = _first_above(x, 0.95)
+    return x[k] if k is not None else -1.0
+
+
+def nothing_yet(x):
+    best, last, n, total = None, None, None, 0.0
+    for i in range(N):
+        if x[i] > 0.5 and (best is None or x[i] < best):
+            best = x[i]
+        if last is not None:
+            total += last * 0.5
+        last = x[i] if x[i] > 0.3 else None
+        if x[i] > 0.6:
+            n = 1 if n is None else n + 1
+    if best is None:
+        best = 2.0
+    return best, total, n or 0
+
+
+def nothing_in_a_loop_of_unknown_length(x):
+    best, seen, votes = None, {"last": None}, 0
+    for i in range(int(x[0] * 15)):
+        if best is None or x[i] < best:
+            best = x[i]
+        if seen["last"] is None:
+            votes += 1
+        elif seen["last"]:
+            votes += 10
+        if x[i] > 0.8:
+            seen["last"] = True
+        elif x[i] < 0.2:
+            seen["last"] = False
+    return (0.0 if best is None else best), votes
+
+
 PROGRAMS = [
+    nothing_found,
+    nothing_yet,
+    nothing_in_a_loop_of_unknown_length,
     sums_of_unknown_length,
     behind_loops_of_unknown_length,
     iterators_of_the_loop,
@@ -470,7 +516,12 @@ def a_key_of_the_run(x):
     return {x[0]: 1.0}
 
 
+def perhaps_nothing(x):
+    return _first_above(x, 0.5)
+
+
 REFUSALS = {
+    "what is returned may be None, as data decide": perhaps_nothing,
     'a ZeroDivisionError of "division by zero" is caught': caught_division,
     "a key of a dict": a_key_of_the_run,
     "the text of a traced value is made here": text_of_an_element,

@@ -95,6 +95,8 @@ class Appended:
     def _take(self, value: Any, region: Region, counter: Atom, seen: dict[Storage, Any]) -> None:
         """Have a value stacked that an iteration appends, or what a tuple or list holds."""
         if isinstance(value, TracerArray):
+            if value.absent is not None:
+                raise CannotRollError("it appends a number to a list that may be None, as data decide")
             if value.is_scalar or _is_own(value, region, seen):
                 self._stack(value, region, counter)
         elif isinstance(value, tuple) or (type(value) is list and id(value) in self._made_inside):

@@ -15,6 +15,7 @@ from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.appending import Appended, Living, private_lists
 from autofuse.frontend.rolling.carried import (
     CarriedArray,
+    CarriedMaybe,
     CarriedNumber,
     CarriedTuple,
     Carry,
@@ -37,6 +38,7 @@ from autofuse.frontend.rolling.emission import emit, emit_while
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
 from autofuse.frontend.rolling.growing import Growing, growing_of
 from autofuse.frontend.rolling.items import Items
+from autofuse.frontend.rolling.nothing import absent_of, flag, maybe, parts_of
 from autofuse.frontend.rolling.numbers import Atom, Number
 from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.rolling.returns import is_returned
@@ -73,6 +75,8 @@ class Knowledge:
     """Variables whose arrays it writes in place, and that it binds anew."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Lists that it reads as they grow, and by how many elements."""
+    nothing: dict[Name, Any] = field(default_factory=dict[Name, Any])
+    """Variables that are None before it and may be numbers then, and a number of that kind."""
     places: list[Place] = field(default_factory=list[Place])
     """Elements and attributes of Python's objects that it sets."""
 
@@ -182,6 +186,9 @@ class Attempt:
                 name: _as_scalar(value) if name in state or isinstance(name, Place) else value
                 for name, value in entry.items()
             }
+        for name, number in self._known.nothing.items():
+            if entry[name] is None:
+                entry[name] = maybe(number if type(number) in (int, float) else as_tracer(number), flag(True))
         with self._region.entered():
             begun = self._begin(entry, counted)
         if any(entry[place] is UNBOUND for place in self._known.places):
@@ -258,6 +265,9 @@ class Attempt:
         counted = self._known.steps
         if counting is not None and name in counted and _is_number(content, int):
             return Counted(name, content, counted[name], *counting)
+        if absent_of(content) is not None:
+            parts = [self._begun_as(f"{name}[{k}]", part, counting) for k, part in enumerate(parts_of(content))]
+            return CarriedMaybe(name, content, parts, self._region)
         if _is_number(content, int) or _is_number(content, float):
             return CarriedNumber(name, content, self._region, is_counted=counting is not None)
         if isinstance(content, TracerArray) and (content.is_scalar or name not in self._known.kept):
@@ -403,8 +413,8 @@ class Attempt:
         if _is_object(end) and id(end) not in self.fork.objects:
             self._after[name] = lambda: end
             return
-        if isinstance(end, tuple) and is_tuple_of_state(end):
-            self._bind_last_tuple(name, end, counter, trips)
+        if absent_of(end) is not None or (isinstance(end, tuple) and is_tuple_of_state(end)):
+            self._bind_last_parts(name, end, counter, trips)
             return
         if not isinstance(end, TracerArray):
             raise CannotRollError(f"{name}, a {type(end).__name__}, is read behind the loop", last=True)
@@ -418,8 +428,11 @@ class Attempt:
             left = end.value
         self._carry(name, Carry(lambda: zeros(end.cell.type), given, left, nothing), end)
 
-    def _bind_last_tuple(self, name: Name, end: tuple[Any, ...], counter: Atom | None, trips: Any) -> None:
-        parts = CarriedTuple(name, end, [Kept(f"{name}[{k}]", part) for k, part in enumerate(end)])
+    def _bind_last_parts(self, name: Name, end: Any, counter: Atom | None, trips: Any) -> None:
+        items: tuple[Any, ...] = end if isinstance(end, tuple) else parts_of(end)
+        held = [Kept(f"{name}[{k}]", part) for k, part in enumerate(items)]
+        is_tuple = isinstance(end, tuple)
+        parts = CarriedTuple(name, end, held) if is_tuple else CarriedMaybe(name, end, held, self._region)
         for part in parts.parts:
             assert isinstance(part, Kept)
             self._live.add(part.name)

@@ -13,6 +13,7 @@ from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.appending import growing_lists
 from autofuse.frontend.rolling.carried import Name, zeros
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
+from autofuse.frontend.rolling.nothing import absent_of, is_part, like, maybe, parts_of, settled
 from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, Truth, floating, larger, truth_of
 from autofuse.frontend.rolling.places import Place, put_back
 from autofuse.frontend.rolling.returns import is_returned
@@ -67,6 +68,7 @@ def branch(
             fork = Fork()
             fork.lists = growing.held(forks)
             frame.tell(fork, names)
+            fork.present = test.settles[len(traced)]
             forks.append(fork)
             region = Region("branch", (), fork=fork)
             try:
@@ -75,7 +77,9 @@ def branch(
             finally:
                 set_ = put_back(fork)
             new = {f"element {number}": value for number, (_, value) in enumerate(fork.appended)}
-            traced.append(_Side(region, fork, {**frame.get(names), "": returned, **set_, **new}))
+            with region.entered():
+                ends = {name: settled(end) for name, end in {**frame.get(names), "": returned, **set_, **new}.items()}
+            traced.append(_Side(region, fork, ends))
         receivers = _receivers(*traced)
     finally:
         frame.set(entry)
@@ -121,7 +125,7 @@ def _receivers(first: _Side, second: _Side) -> list[list[Any]]:
 
 @dataclass(slots=True, eq=False)
 class _Tuple:
-    """A tuple or list of what is joined."""
+    """A tuple or list of what is joined, or a number that may be None."""
 
     kind: Any
     after: dict[Name, Any]
@@ -133,7 +137,7 @@ class _Tuple:
             if around is not None:
                 around.objects[id(items)] = items
             return items
-        return self.kind(*items) if hasattr(self.kind, "_fields") else tuple(items)
+        return self.kind(*items) if self.kind is maybe or hasattr(self.kind, "_fields") else tuple(items)
 
 
 def _composed(value: Any) -> Any:
@@ -163,10 +167,35 @@ def _join(
         raise CannotRollError(f"{name} is there on one side only")
     elif a is UNBOUND or b is UNBOUND:
         _join_bound(name, first, second, after, joined)
+    elif _may_be_nothing(a, b):
+        after[name] = _join_maybe(test, name, (first, a), (second, b), joined)
     elif _are_alike(first, second, a, b):
         after[name] = _join_tuples(test, name, (first, a), (second, b), joined)
     else:
         _join_values(test, name, (first, a), (second, b), after, joined)
+
+
+def _may_be_nothing(a: Any, b: Any) -> bool:
+    """Whether two values are numbers, of which one is None, or may be."""
+    sides = [side for side in (a, b) if side is not None]
+    is_one = len(sides) == 1 or any(absent_of(side) is not None for side in sides)
+    return bool(sides) and is_one and all(map(is_part, sides))
+
+
+def _join_maybe(
+    test: TracerArray, name: Name, first: tuple[_Side, Any], second: tuple[_Side, Any], joined: list[_Joined]
+) -> _Tuple:
+    """Two numbers, of which one is None, or may be: a number and where it is None."""
+    held = next(value for _, value in (first, second) if value is not None)
+    made = _Tuple(maybe, {})
+    parts = [(side, parts_of(value)) for side, value in (first, second)]
+    values = [(side, like(held) if value is None else value) for side, (value, _) in parts]
+    flags = [(side, absent) for side, (_, absent) in parts]
+    for part, ((one, a), (other, b)) in ((f"{name}", values), (f"{name} is None", flags)):
+        made.after[part] = UNBOUND
+        ends = [replace(side, ends={part: value}) for side, value in ((one, a), (other, b))]
+        _join(test, part, ends[0], ends[1], made.after, joined)
+    return made
 
 
 def _are_alike(first: _Side, second: _Side, a: Any, b: Any) -> bool:

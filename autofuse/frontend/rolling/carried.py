@@ -15,6 +15,7 @@ import numpy as np
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.promotion import value_of
 from autofuse.frontend.regions import Region
+from autofuse.frontend.rolling.nothing import flag, is_part, like, maybe, parts_of
 from autofuse.frontend.rolling.numbers import Atom, Number, Truth, floating, simplified, truth_of
 from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.tracecontext import current
@@ -44,6 +45,15 @@ class LooseError(BaseException):
     def __init__(self, name: Name) -> None:
         super().__init__()
         self.name = name
+
+
+class NothingError(BaseException):
+    """A variable that is None becomes a number: the loop is to be traced again with a number that may be None."""
+
+    def __init__(self, name: Name, number: Any) -> None:
+        super().__init__()
+        self.name = name
+        self.number = number
 
 
 class StepError(BaseException):
@@ -95,8 +105,9 @@ class Kept:
 
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """What became of it. `end`: what it is bound to behind the body."""
-        del fork
         same = end is self.content or is_equal(end, self.content)
+        if self.content is None and fork.must_roll and end is not None and is_part(end):
+            raise NothingError(self.name, like(end))
         if not same and isinstance(self.content, TracerArray) and isinstance(end, TracerArray) and region.owns(end):
             raise LooseError(self.name)
         if not same:
@@ -256,6 +267,29 @@ class CarriedTuple:
         if type(end) is not type(self.content) or len(end) != len(self.parts):
             raise CannotRollError(f"{self.name} is another kind of tuple after an iteration", first=True)
         return tuple(end)
+
+
+class CarriedMaybe(CarriedTuple):
+    """A number that may be None: the number, and where it is None."""
+
+    def __init__(self, name: Name, content: Any, parts: Sequence[Variable], region: Region) -> None:
+        self._region = region
+        super().__init__(name, content, parts)
+
+    def of(self, items: Sequence[Any]) -> Any:
+        """A number that may be None."""
+        return maybe(*items)
+
+    def items_of(self, end: Any) -> tuple[Any, ...]:
+        """As of a tuple; what is None leaves the number as it is."""
+        number, absent = self.parts
+        if end is self.stand_in:
+            return number.stand_in, absent.stand_in
+        if end is not None and not is_part(end):
+            raise CannotRollError(f"{self.name} is a {type(end).__name__} or a number, as data decide", first=True)
+        value, is_none = parts_of(end)
+        with self._region.entered():
+            return number.stand_in if value is None else value, flag(is_none)
 
 
 Single = Kept | Counted | CarriedArray | CarriedNumber

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.frontend.cells import Cell
 from autofuse.frontend.forks import CannotRollError, Fork
 from autofuse.frontend.location import OWN_FOLDER, withdrawn
 from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.arithmetic import truth
+from autofuse.frontend.rolling.nothing import absent_of, with_settled, without_absent
 from autofuse.frontend.rolling.numbers import Comparison, Number, Truth, truth_of
 from autofuse.frontend.rolling.places import put_back
 from autofuse.frontend.tracecontext import current
@@ -37,8 +39,12 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 
 def undecided(test: Any) -> TracerArray | None:
     """The condition, if it is a traced scalar that only the run knows; None if Python can tell."""
+    absent = absent_of(test)
     if isinstance(test, Number):
-        test = truth(test)
+        test = truth(without_absent(test))
+    if absent is not None:  # None is false
+        found: Any = np.logical_and(np.logical_not(absent), test)
+        return with_settled(truth_of(found), frozenset((absent.cell,)), frozenset())
     if not isinstance(test, TracerArray) or test.known is not None or test.size != 1:
         return None
     return test.reshape(()) if test.shape else test
@@ -50,12 +56,15 @@ def opposite(test: Any) -> Any:
     if traced is None:
         return not test
     turned: Any = np.logical_not(traced)
-    return _like(truth_of(turned), traced)
+    return with_settled(_like(truth_of(turned), traced), *traced.settles[::-1])
 
 
-def is_bool(value: Any, wanted: bool) -> Any:
-    """`a is True` or `a is False`."""
-    if isinstance(value, Truth):
+def is_constant(value: Any, wanted: bool | None) -> Any:
+    """`a is None`, `a is True` or `a is False`."""
+    absent = absent_of(value)
+    if wanted is None and absent is not None:
+        return absent
+    if isinstance(value, Truth) and wanted is not None:
         return value if wanted else opposite(value)
     return value is wanted
 
@@ -85,7 +94,7 @@ class Conditions:
             held = test()
             traced = undecided(held)
             if traced is not None:
-                joined = traced if joined is None else _like(ufunc(joined, traced), joined, traced)
+                joined = traced if joined is None else _both(ufunc, joined, traced, stops)
             elif bool(held) is stops:
                 return stops
         return not stops if joined is None else joined
@@ -159,6 +168,14 @@ def _calls(code: CodeType) -> bool:
     """Whether code calls functions, or has others inside that may."""
     inside = any(isinstance(constant, CodeType) for constant in code.co_consts)
     return inside or "_af_call" in code.co_names or code.co_filename.startswith(OWN_FOLDER)
+
+
+def _both(ufunc: np.ufunc, first: TracerArray, second: TracerArray, stops: bool) -> TracerArray:
+    """Both of two conditions, or with `stops` one of them; what each settles, both do, or none does."""
+    settled = first.settles[stops] | second.settles[stops]
+    sides = (frozenset[Cell](), settled) if stops else (settled, frozenset[Cell]())
+    joined: Any = ufunc(first, second)
+    return with_settled(_like(joined, first, second), *sides)
 
 
 def _like(test: TracerArray, *made_of: TracerArray) -> TracerArray:

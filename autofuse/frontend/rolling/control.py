@@ -13,7 +13,7 @@ from autofuse.frontend.location import trace_error, withdrawn
 from autofuse.frontend.madeobjects import MadeObjects
 from autofuse.frontend.rolling.branches import branch
 from autofuse.frontend.rolling.comprehensions import Generated, Run
-from autofuse.frontend.rolling.conditions import Conditions, is_bool, opposite, undecided
+from autofuse.frontend.rolling.conditions import Conditions, is_constant, opposite, undecided
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.guards import Guards
 from autofuse.frontend.rolling.items import Items, Places, items_of
@@ -66,7 +66,7 @@ class Roller:
             "_af_and": lambda *values: self._conditions.value_of(values, stops=False),
             "_af_or": lambda *values: self._conditions.value_of(values, stops=True),
             "_af_compare": self._conditions.compared,
-            "_af_is": is_bool,
+            "_af_is": is_constant,
             "_af_catching": catching,
             "_af_call": self._guards.call,
             "_af_target": self._guards.target,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from autofuse.frontend.forks import CannotRollError, PlaceError, WrittenLateError
 from autofuse.frontend.rolling.attempts import AgainError, Attempt, Knowledge
-from autofuse.frontend.rolling.carried import KeepError, LooseError, Name, StepError
+from autofuse.frontend.rolling.carried import KeepError, LooseError, Name, NothingError, StepError
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import WrongCountError
 from autofuse.frontend.rolling.items import Items
@@ -92,6 +92,7 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
                 frame.set(entry)
                 raise
             known.places += found_place.places
+            known.steps = dict[Name, int](found.counted)  # those of a body that did something else
         except WrongCountError as wrong:
             known.counts[wrong.name] = wrong.count
         except KeepError as keep:
@@ -103,6 +104,9 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
                 raise CannotRollError(reason, first=True) from None
             known.loose.add(loose.name)
             known.kept.discard(loose.name)
+        except NothingError as nothing:
+            known.nothing[nothing.name] = nothing.number
+            known.steps = dict[Name, int](found.counted)
         except StepError as found_step:
             known.steps[found_step.name] = found_step.step
         except AgainError:

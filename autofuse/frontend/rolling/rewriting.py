@@ -251,7 +251,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         match node:
-            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=bool())]):
+            case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=bool() | None)]):
                 found = _located(_call("_af_is", self.visit(node.left), node.comparators[0]), node)
                 return found if isinstance(op, ast.Is) else _located(_call("_af_not", found), node)
             case _:
