@@ -179,9 +179,10 @@ def _outside(
     domain = body_domain(loop.body)
     if domain is None:
         raise LegalityError("its body has a call, in which nothing can be computed")
-    if not domain.grid:
-        raise LegalityError("an iteration makes something of all rows")
     program = _Lowering(loop.body, domain, schedule, name, limits, kernel=candidate, loop=loop).run()
+    kept = sum(buffer.type.nbytes for buffer in program.buffers if buffer.space is Space.SCRATCH)
+    if kept > limits.scratch_bytes:
+        raise LegalityError(f"a block of its rows keeps {kept} bytes on chip: more than {limits.scratch_bytes}")
     if loop.shared is None:
         return program
     first = _whole(loop.shared.kernel, Schedule(), name, limits)
