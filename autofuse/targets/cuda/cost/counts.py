@@ -21,9 +21,11 @@ from autofuse.cost_models.regions import extent_of, steps_of
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.rewrite import affines, operands
 from autofuse.lower.tile import (
     ArgReduce,
     Buffer,
+    Carry,
     Dot,
     Effect,
     Load,
@@ -160,6 +162,7 @@ class _Reader:
         tiles = swept_tiles(planned, stage)
         vectors = entries * rounds if tiles is None else math.ceil(entries * rounds * tiles.visible)
         alike = invariants(stage) if tiles is not None else frozenset[Scalar]()
+        varied = varying(stage, lane)
         self.near = {}
         self.inner = next((symbol for symbol in reversed(stage.symbols) if symbol != lane), None)
         operations: dict[tuple[str, str], float] = {}
@@ -171,6 +174,8 @@ class _Reader:
             times = vectors
             if tiles is not None and not isinstance(statement, Effect) and statement.result in alike:
                 times = math.ceil(entries * tiles.each_row)
+            elif tiles is None and not isinstance(statement, Effect) and statement.result not in varied:
+                times = math.ceil(vectors / pack_of(planned))  # neighbours of a thread share it
             if isinstance(statement, Load | Store):
                 walked = self.tiled.get(id(statement), lane)
                 lanes = used if walked is lane else 1.0
@@ -281,6 +286,19 @@ class _Reader:
             touched, least = _matrix_bytes(matrix, phase.grid, down, across, block, buffer.type.dtype.itemsize)
             self._touch(buffer, matrix is dot.out, touched, least if matrix is dot.out else 0, moved)
         return product_of(dot, phase, points)
+
+
+def varying(stage: Stage, lane: Symbol | None) -> frozenset[Scalar]:
+    """Scalars of a stage that differ between neighbours along the lane."""
+    found: set[Scalar] = set()
+    for statement in stage.body:
+        if isinstance(statement, Effect):
+            continue
+        walked = any(lane in index.symbols_of(value) for value in affines(statement))
+        ordered = isinstance(statement, Reduce | ArgReduce | Scan | Carry)
+        if walked or ordered or not found.isdisjoint(operands(statement)):
+            found.add(statement.result)
+    return frozenset(found)
 
 
 def _matrix_bytes(

@@ -20,6 +20,10 @@ _MEMORY_SHARE = {"H200": 0.888}
 """Of the memory's bandwidth, what is reached; others 0.92. Measured: 4.26 TB/s of 4.8."""
 
 
+_L2_BYTES = {"sm_90": 28.0}
+"""That a multiprocessor gets from the L2 in a cycle; others 24. Programs that wait for it got 26 to 37 of an H200."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Of the whole device, all its multiprocessors busy."""
@@ -56,9 +60,9 @@ def sheet_rates(gpu: Gpu) -> Rates:
     Arithmetic Instructions"). Four instructions a cycle start on each multiprocessor (H100 architecture white paper,
     "four warp schedulers"). The latency of memory and of dependent steps: Luo et al. 2024, "Benchmarking and
     Dissecting the Nvidia Hopper GPU Architecture", arXiv 2402.13499. The rest is measured on an H200, and estimated
-    for others: 92 % of the memory's bandwidth, 24 bytes a cycle and multiprocessor from the L2 (6.27 TB/s there), 40 %
-    of the peak for generated products on ordinary units, and 65 % on matrix units, or 50 % where warps that wait for a
-    product do not reach the peak (Hopper: it has other instructions for that).
+    for others: 92 % of the memory's bandwidth, 24 bytes a cycle and multiprocessor from the L2, 40 % of the peak for
+    generated products on ordinary units, and 65 % on matrix units, or 50 % where warps that wait for a product do not
+    reach the peak (Hopper: it has other instructions for that).
     """
     cycles = gpu.multiprocessors * gpu.clock_hz
     return Rates(
@@ -67,7 +71,7 @@ def sheet_rates(gpu: Gpu) -> Rates:
         alone_us=_ALONE_US - LAUNCH_US,
         latency_us=0.7,
         memory_bytes_per_s=_MEMORY_SHARE.get(gpu.name, 0.92) * gpu.memory_bytes_per_s,
-        l2_bytes_per_s=24.0 * cycles,
+        l2_bytes_per_s=_L2_BYTES.get(gpu.arch, 24.0) * cycles,
         issues_per_s=4.0 * cycles,
         special_per_s=16.0 * cycles,
         product_flops=_PLAIN_SHARE.get(gpu.arch, 0.4) * gpu.f32_flops,
