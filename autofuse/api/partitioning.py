@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
+from functools import reduce
 from time import monotonic
 from typing import cast
 
@@ -40,15 +40,17 @@ from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.problem import Problem
 from autofuse.search.policies.regionplans import RegionPlans
 from autofuse.search.space.candidates import UNMEASURED, USUAL, Bounds
+from autofuse.search.variants.distributedloops import distributed_loops, may_distribute
 from autofuse.search.variants.lessmemory import first_that_fits
 from autofuse.search.variants.shortloops import may_write_out, short_loops
 from autofuse.search.variants.timetiles import may_tile, time_tiles
-from autofuse.search.variants.variants import Variants, has_variants, price_variants, varied
+from autofuse.search.variants.variants import Decide, Variants, has_variants, price_variants, varied
 from autofuse.targets.base import Target
 
 Rules = Sequence[Rule] | str | os.PathLike[str]
 """Force, Forbid and Pin; or the name of a TOML file of them."""
-_WAYS = short_loops, time_tiles
+Way = Callable[[Context, Partition, Decide, bool], Variants]
+_WAYS: Sequence[Way] = (short_loops, time_tiles, distributed_loops)
 """What is looked for without being asked for."""
 _LEAST_LEFT = 0.25
 """Of a deadline: what another graph is not begun without."""
@@ -197,7 +199,7 @@ def decided(
     """The plan that a policy chooses; `seconds`: its deadline, None for none.
 
     Where memory is short, the policy `analytical` may compute values again, far behind (`lessmemory.py`).
-    `writes_out`: it may write out short loops, too (`shortloops.py`).
+    `writes_out`: it may also write out short loops, join steps of long ones, and do work for all iterations at once.
     """
     if not isinstance(policy, Analytical):
         return _decided(policy, context, seconds)
@@ -206,10 +208,10 @@ def decided(
 
 def settled(context: Context) -> Context:
     """The question about the graph with other loops, where the model is sure that this is cheaper."""
-    if not may_write_out(context) and not may_tile(context):
+    if not any(may(context) for may in (may_write_out, may_tile, may_distribute)):
         return context
     chosen = _chosen(Analytical(), context.within(UNMEASURED), DEADLINE_S)
-    best = _with_other_loops(*chosen, DEADLINE_S, DEADLINE_S).predicted()
+    best = _with_other_loops(*chosen, DEADLINE_S, monotonic() + DEADLINE_S).predicted()
     program = best.context.program
     return context if program is context.program else context.about(program, context.kernels.bounds)
 
@@ -230,8 +232,7 @@ def _decided(policy: SearchPolicy, context: Context, seconds: float | None, writ
     start, notes = monotonic(), ()
     context, partition = _chosen(policy, context, seconds)
     if writes_out:
-        left = None if seconds is None else round(max(0.0, start + seconds - monotonic()), 2)
-        variants = _with_other_loops(context, partition, seconds, left)
+        variants = _with_other_loops(context, partition, seconds, None if seconds is None else start + seconds)
         best, notes = variants.predicted(), variants.notes()
         context, partition = best.context, best.partition
     document = document_of(context, partition, context.problem.target.identity)
@@ -248,12 +249,18 @@ def _chosen(policy: SearchPolicy, context: Context, seconds: float | None) -> tu
     return choose(policy, context, Deadline(seconds), context.problem.target.identity)
 
 
-def _with_other_loops(context: Context, partition: Partition, seconds: float | None, left: float | None) -> Variants:
-    """Short loops written out and steps of long ones joined, in what is `left` of a deadline of so many seconds."""
-    has_time = seconds is None or left is None or left >= _LEAST_LEFT * seconds
-    ways = [way(context, partition, lambda each: _chosen(Analytical(), each, left), has_time) for way in _WAYS]
-    others, left_out = chain(*(way.others for way in ways)), chain(*(way.left_out for way in ways))
-    return Variants(ways[0].usual, tuple(others), tuple(left_out))
+def _with_other_loops(context: Context, partition: Partition, seconds: float | None, end: float | None) -> Variants:
+    """Short loops written out, steps of long ones joined, work for all iterations done at once.
+
+    `end`: of a deadline of so many seconds.
+    """
+
+    def tried(way: Way) -> Variants:
+        left = None if end is None else round(max(0.0, end - monotonic()), 2)
+        has_time = seconds is None or left is None or left >= _LEAST_LEFT * seconds
+        return way(context, partition, lambda each: _chosen(Analytical(), each, left), has_time)
+
+    return reduce(Variants.joined_with, map(tried, _WAYS))
 
 
 def decided_best(context: Context, seconds: float | None) -> PlanDocument:

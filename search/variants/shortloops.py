@@ -8,7 +8,6 @@ the model is not sure.
 
 from __future__ import annotations
 
-from autofuse.errors import LegalityError, SearchError
 from autofuse.fusion.regionprograms import control_node
 from autofuse.fusion.userrules import NO_RULES
 from autofuse.lazydataclass import replace
@@ -17,7 +16,7 @@ from autofuse.passes.pipeline import can_change
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.regionplans import driven_steps
-from autofuse.search.variants.variants import Decide, Variant, Variants, varied
+from autofuse.search.variants.variants import Decide, Variant, Variants, late, tried, varied
 
 WRITTEN_OUT = replace(DEFAULT, unrolled="all")
 _LEAST_SHARE, _LEAST_US = 0.05, 5.0
@@ -39,14 +38,10 @@ def short_loops(context: Context, partition: Partition, decide: Decide, has_time
     least_us = max(_LEAST_US, _LEAST_SHARE * partition.price_us)
     if _steps_us(context, partition) < least_us or not may_write_out(context):
         return Variants(usual, (), ())
-    label = WRITTEN_OUT.label
     if not has_time:
-        return Variants(usual, (), (f"graph variant {label} was not priced: the time was up",))
-    try:
-        found = decide(context.about(varied(context.program, WRITTEN_OUT), context.kernels.bounds))
-    except (LegalityError, SearchError) as error:
-        return Variants(usual, (), (f"graph variant {label} cannot be planned: {error}",))
-    return Variants(usual, (Variant(WRITTEN_OUT, *found),), ())
+        return late(usual, WRITTEN_OUT)
+    bounds = context.kernels.bounds
+    return tried(usual, WRITTEN_OUT, lambda: decide(context.about(varied(context.program, WRITTEN_OUT), bounds)))
 
 
 def _steps_us(context: Context, partition: Partition) -> float:

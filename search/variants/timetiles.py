@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autofuse.errors import LegalityError, SearchError
+from autofuse.errors import LegalityError
 from autofuse.fusion.regionprograms import control_node
 from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Graph, Node
@@ -18,7 +18,7 @@ from autofuse.passes.pipeline import can_change
 from autofuse.search.policies.context import Context
 from autofuse.search.policies.policy import Partition
 from autofuse.search.policies.regionplans import driven_steps
-from autofuse.search.variants.variants import Decide, Variant, Variants, is_clearly_cheaper, varied
+from autofuse.search.variants.variants import Decide, Variant, Variants, late, tried, varied
 
 TILED = tuple(replace(DEFAULT, unrolled=times) for times in ("4", "2"))
 """Four steps move a quarter, and compute a sixteenth again; more move little less, and need higher tiles. Two are for
@@ -46,18 +46,13 @@ def time_tiles(context: Context, partition: Partition, decide: Decide, has_time:
     if _moving_us(partition) < _LEAST_US or not may_tile(context):
         return Variants(usual, (), ())
     if not has_time:
-        return Variants(usual, (), (f"graph variant {TILED[0].label} was not priced: the time was up",))
-    others: list[Variant] = []
-    left_out: list[str] = []
+        return late(usual, TILED[0])
+    found = Variants(usual, (), ())
     for choices in TILED:
-        try:
-            others.append(Variant(choices, *decide(_joined(context, choices))))
-        except (LegalityError, SearchError) as error:
-            left_out.append(f"graph variant {choices.label} cannot be planned: {error}")
-        else:
-            if is_clearly_cheaper(others[-1], usual):
-                break
-    return Variants(usual, tuple(others), tuple(left_out))
+        found = found.joined_with(tried(usual, choices, lambda choices=choices: decide(_joined(context, choices))))
+        if found.predicted() is not usual:
+            break
+    return found
 
 
 def _joined(context: Context, choices: Choices) -> Context:

@@ -70,6 +70,10 @@ class Variants:
         best = min(self.others, key=_price, default=self.usual)
         return best if is_clearly_cheaper(best, self.usual) else self.usual
 
+    def joined_with(self, more: Variants) -> Variants:
+        """These, and others of the same graph."""
+        return Variants(self.usual, (*self.others, *more.others), (*self.left_out, *more.left_out))
+
     def finalists(self) -> Sequence[Variant]:
         """The variants that are worth tuning beside the usual one, the cheapest first."""
         limit = CLOSE * min(variant.price_us for variant in (self.usual, *self.others))
@@ -86,6 +90,20 @@ class Variants:
 def has_variants(program: Program) -> bool:
     """Whether any choice of the clean-up concerns a program. Cheap; `program` as it is usually cleaned up."""
     return any(can_change(program.to_vary, choices) for choices in alternatives())
+
+
+def late(usual: Variant, choices: Choices) -> Variants:
+    """The usual graph alone, as there is no time for another one."""
+    return Variants(usual, (), (f"graph variant {choices.label} was not priced: the time was up",))
+
+
+def tried(usual: Variant, choices: Choices, decide: Callable[[], tuple[Context, Partition]]) -> Variants:
+    """The usual graph and another one, if that can be planned. `decide`: about the latter."""
+    try:
+        found = decide()
+    except (LegalityError, SearchError) as error:
+        return Variants(usual, (), (f"graph variant {choices.label} cannot be planned: {error}",))
+    return Variants(usual, (Variant(choices, *found),), ())
 
 
 Decide = Callable[[Context], tuple[Context, Partition]]
