@@ -20,6 +20,7 @@ from autofuse.measurement.columns import read_columns
 from autofuse.measurement.exported import Exported
 from autofuse.measurement.observations import Observation, observations
 from autofuse.plan.atomic import written_whole
+from autofuse.targets.base import Target
 
 _FAR = 1_000_000
 """Programs among which the last one of a file is looked for."""
@@ -88,7 +89,9 @@ class Before:
         for one in self.seen:
             balance.count(one.kernel, one.schedule.to_json(), bin_of(one.us))
 
-    def kernels(self) -> Iterator[tuple[str, Record, int | None]]:
-        """Kernels, schedules and numbers of threads."""
+    def kernels(self, targets: Sequence[Target] = ()) -> Iterator[tuple[str, Record, int | None]]:
+        """Kernels, schedules and numbers of threads; where there are `targets`, only of these as they are now."""
+        now = {(target.identity, target.fingerprint()) for target in targets}
         for one in self.seen:
-            yield one.kernel, one.schedule.to_json(), one.threads
+            if not now or (one.identity, one.description) in now:
+                yield one.kernel, one.schedule.to_json(), one.threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import statistics
 from collections import Counter
@@ -13,7 +14,7 @@ from collect import BUSY
 from state import State
 
 from autofuse.measurement.observations import Observation, observations
-from autofuse.plan.identity import identity_to_json
+from autofuse.plan.identity import Identity, identity_to_json
 
 
 def card(state: State, file: Path) -> str:
@@ -29,7 +30,8 @@ def card(state: State, file: Path) -> str:
         f"{len(seen)} kernels under a schedule, of {len({one.program.name for one in seen})} programs, in {passes}"
         f" passes; {nbytes / 1e6:.2f} MB, {nbytes / max(len(seen), 1):.0f} bytes a record.",
         "",
-        f"Made by `{run['command']}`, begun {run['begun']}, commit {run['commit']}. Machine: {machine['model']},"
+        f"Measured {_days(made.created_ns for one in seen for made in one.passes)}; written by `{run['command']}`,"
+        f" begun {run['begun']}, commit {run['commit']}. Machine: {machine['model']},"
         f" {machine['cores']} cores, {machine['system']}; NumPy {machine['numpy']}, {machine['blas']}.",
         "",
         "What a record holds, how times were taken and answers checked, licence and uses: [README.md](README.md).",
@@ -46,9 +48,29 @@ def card(state: State, file: Path) -> str:
         "",
         "## Machines",
         "",
-        *(f"- {identity_to_json(identity)}" for identity in dict.fromkeys(one.identity for one in seen)),
+        *_machines(seen),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _machines(seen: Sequence[Observation]) -> list[str]:
+    """Each with its records, and when they were made: what was added later is of a later code generator."""
+    of: dict[Identity, list[Observation]] = {}
+    for one in seen:
+        of.setdefault(one.identity, []).append(one)
+    return [
+        f"- {len(some)} records, {_days(made.created_ns for one in some for made in one.passes)}:"
+        f" {identity_to_json(identity)}"
+        for identity, some in of.items()
+    ]
+
+
+def _days(created_ns: Iterable[int]) -> str:
+    """The first and the last day."""
+    days = sorted({datetime.datetime.fromtimestamp(ns / 1e9, datetime.UTC).date().isoformat() for ns in created_ns})
+    if not days:
+        return "never"
+    return f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
 
 
 def _counted(title: str, values: Iterable[str]) -> list[str]:

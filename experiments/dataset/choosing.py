@@ -122,7 +122,8 @@ def chosen(
     context = make_context(made.program, targets[-1], bounds=BOUNDS)
     prices = context.prices(context.space)
     first = {digest: candidates[0] for digest, candidates in context.space.classes.items()}
-    whole = whole and len(first) <= MOST_WHOLE
+    texts = {digest: kernel_text(candidate.kernel) for digest, candidate in first.items()}
+    whole = whole and len(first) <= MOST_WHOLE and all(texts.values())
     order = [list(first)[number] for number in rng.permutation(len(first))]
     order.sort(key=lambda digest: balance.bins[bin_of(prices[digest].predicted_us) or 0])
     found: list[Chosen] = []
@@ -130,7 +131,7 @@ def chosen(
     taken = 0
     for digest in order:
         candidate, bin_ = first[digest], bin_of(prices[digest].predicted_us)
-        text = kernel_text(candidate.kernel)
+        text = texts[digest]
         wanted = whole or (taken < most and work_of(digest) not in balance.seen and balance.takes(bin_))
         if not text or not wanted:
             continue

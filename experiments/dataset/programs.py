@@ -86,12 +86,11 @@ def source_of(number: int, seed: int, size: str = "full") -> Source:
 
     `size`: of workloads that are stretched, and those beside the small ones.
     """
-    names = _names()
-    sizes = SIZES if size == "full" else (size,)
-    if number < len(sizes) * len(names):
+    names, sizes = _names(), _sizes(size)
+    if number < unstretched(size):
         name, of = names[number // len(sizes)], sizes[number % len(sizes)]
         return Source(f"{name}/{of}", name, "workload", seed, name, of)
-    turn, place = divmod(number - len(sizes) * len(names), 10)
+    turn, place = divmod(number - unstretched(size), 10)
     if place < _RANDOM_SHARE:
         count = turn * _RANDOM_SHARE + place
         kind = list(_KINDS)[count % len(_KINDS)]
@@ -100,6 +99,15 @@ def source_of(number: int, seed: int, size: str = "full") -> Source:
     name = names[count % len(names)]
     variant = count // len(names)
     return Source(f"{name}/{size}-{variant}", name, "workload", seed + 1 + variant, name, size, stretched=True)
+
+
+def unstretched(size: str = "full") -> int:
+    """How many programs are workloads as they are: the first ones."""
+    return len(_sizes(size)) * len(_names())
+
+
+def _sizes(size: str) -> Sequence[str]:
+    return SIZES if size == "full" else (size,)
 
 
 @cache

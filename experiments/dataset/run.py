@@ -5,6 +5,10 @@ predicted times are log-uniform, and measured in several passes, each in process
 (--state) as it is made; Ctrl-C, SIGTERM or kill -9 ends it, and the same command carries on. What there is is written
 to --out when it ends, unless by kill -9; --export does only that. A new folder carries on from the --out that there is:
 nothing of it is measured again, and what is measured is added to it, on another day or another machine.
+
+--spaces adds whole spaces and nothing else: workloads of which every kernel is measured, until the file has so many.
+Their kernels are measured anew where the file knows them from another code generator or calibration: what is compared
+within a space is of one.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -29,10 +33,10 @@ import numpy as np
 from before import begun_with
 from card import card
 from children import exit_code
-from choosing import WHOLE, Balance, chosen, targets_of
+from choosing import MOST_WHOLE, WHOLE, Balance, chosen, targets_of
 from collect import WORKERS, Collector
 from journal import Record
-from programs import Source, made, source_of
+from programs import Source, made, source_of, unstretched
 from provenance import ROOT, machine
 from state import State
 
@@ -45,10 +49,10 @@ from autofuse.report.progress import progress_report
 from autofuse.targets.base import Target, find_target
 
 BLOCK = 24
-"""Programs that are chosen from and measured together."""
+"""Programs that are chosen from and measured together; where only whole spaces are wanted, one at a time."""
 _WHOLE_AT_ONCE = 7
 """Of the programs of a block: those of which every kernel is measured if they are small enough."""
-_SETTINGS = ("backend", "size", "seed", "kernels")
+_SETTINGS = ("backend", "size", "seed", "kernels", "only")
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -63,6 +67,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=30_000, help="kernels under a schedule (default %(default)s)")
     parser.add_argument("--programs", type=int, default=1_000, help="programs, at least (default %(default)s)")
     parser.add_argument("--kernels", type=int, default=20, help="of a program, at most (default %(default)s)")
+    parser.add_argument("--spaces", type=int, metavar="N", help="measure whole spaces alone, until there are N of them")
     parser.add_argument("--backend", default="cpu", help="cpu, cuda; simulated shows what is done without a GPU")
     parser.add_argument("--size", default="full", choices=("small", "full"), help="of workloads (default full)")
     parser.add_argument("--seed", type=int, default=0)
@@ -73,6 +78,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def collect(options: argparse.Namespace) -> None:
     targets = targets_of(options.backend, find_target)
+    options.only = None if options.spaces is None else "whole spaces"
     settings: Record = {name: getattr(options, name) for name in _SETTINGS}
     here = {**machine(), "device": [target.fingerprint() for target in targets]}
     begun_with(options.state, options.out)
@@ -97,15 +103,21 @@ def _collect(options: argparse.Namespace, state: State, targets: Sequence[Target
         def tell() -> None:
             report("passes", state.ended, state.planned)
 
+        size = BLOCK if options.spaces is None else 1
         for block in itertools.count():
-            start, end = block * BLOCK, (block + 1) * BLOCK
+            start, end = block * size, (block + 1) * size
             missing = range(start + len(state.programs[start:end]), end)
             more = bool(missing) and not _enough(options, state)
             if more:
-                _plan(options, state, missing)
+                _plan(options, state, targets, missing)
             collector.collect(state.programs[start:end], tell)
             if missing and not more:
                 break
+    if options.spaces is not None and state.spaces < options.spaces:
+        print(
+            f"{state.spaces} spaces are whole, not {options.spaces}: others have more than {MOST_WHOLE} kernels",
+            file=sys.stderr,
+        )
 
 
 @contextmanager
@@ -119,19 +131,19 @@ def _leases(options: argparse.Namespace, targets: Sequence[Target]) -> Generator
 
 
 def _enough(options: argparse.Namespace, state: State) -> bool:
+    if options.spaces is not None:
+        return state.spaces >= options.spaces or len(state.programs) >= unstretched(options.size)
     records, programs = state.counted
     return records >= options.records and programs >= options.programs
 
 
-def _plan(options: argparse.Namespace, state: State, numbers: Sequence[int]) -> None:
+def _plan(options: argparse.Namespace, state: State, targets: Sequence[Target], numbers: Sequence[int]) -> None:
     """Choose from the programs of a block beside each other; each knows of those of the blocks before."""
     balance = state.balance()
     sources = {number: source_of(number, options.seed, options.size) for number in numbers}
-    left = WHOLE - sum(program["whole"] for program in state.programs) - len(state.before.whole)
-    passed = state.before.passed(options.seed, options.size)
-    fresh = {number: source for number, source in sources.items() if source.name not in passed}
-    likely = [number for number, source in fresh.items() if source.size == options.size and not source.stretched]
-    whole = likely[: min(left, _WHOLE_AT_ONCE)]
+    fresh = _fresh(options, state, sources)
+    left = (options.spaces or WHOLE) - state.spaces
+    whole = [number for number, source in fresh.items() if _may_be_whole(options, source)][: min(left, _WHOLE_AT_ONCE)]
     context = multiprocessing.get_context("spawn")
     choosers = ProcessPoolExecutor(WORKERS, context, initializer=die_with, initargs=(os.getpid(),))
     try:
@@ -141,15 +153,33 @@ def _plan(options: argparse.Namespace, state: State, numbers: Sequence[int]) -> 
             )
             for number, source in fresh.items()
         }
-        seen = {_key(kernel) for program in state.programs for kernel in program["kernels"]}
-        seen |= {_named(*key) for key in state.before.kernels()}
+        planned = {_key(kernel) for program in state.programs for kernel in program["kernels"]}
+        before = {_named(*key) for key in state.before.kernels()}
+        like = {_named(*key) for key in state.before.kernels(targets)}
         for number, source in sources.items():
             found = _result(tasks[number]) if number in tasks else _nothing("was looked at before")
+            if options.spaces is not None and number in tasks and not found["whole"]:
+                found = _nothing(found["why"] or f"has more than {MOST_WHOLE} kernels, or some without a text")
+            seen = planned | (like if found["whole"] else before)
             found["kernels"] = [kernel for kernel in found["kernels"] if _key(kernel) not in seen]
-            seen |= {_key(kernel) for kernel in found["kernels"]}
+            planned |= {_key(kernel) for kernel in found["kernels"]}
             state.plan(number, source, **found)
     finally:
         choosers.shutdown(cancel_futures=True)
+
+
+def _fresh(options: argparse.Namespace, state: State, sources: Mapping[int, Source]) -> dict[int, Source]:
+    """Programs that kernels may be chosen of."""
+    if options.spaces is None:
+        passed = state.before.passed(options.seed, options.size)
+        return {number: source for number, source in sources.items() if source.name not in passed}
+    done = state.before.whole
+    return {n: source for n, source in sources.items() if _may_be_whole(options, source) and source.name not in done}
+
+
+def _may_be_whole(options: argparse.Namespace, source: Source) -> bool:
+    """Whether a space is of a workload as it is, of the size that is asked for."""
+    return source.size == options.size and not source.stretched
 
 
 def _result(task: Future[Record]) -> Record:

@@ -122,6 +122,11 @@ class State:
         kernels = sum(len(program["kernels"]) for program in self.programs) + len(self.before.seen)
         return kernels, sum(bool(program["kernels"]) for program in self.programs) + len(self.before.programs)
 
+    @property
+    def spaces(self) -> int:
+        """Programs of which every kernel was chosen, with those of before."""
+        return sum(program["whole"] for program in self.programs) + len(self.before.whole)
+
     def write(self, path: Path) -> int:
         """All records in columns; how many."""
         return write_columns(path, self.exported())

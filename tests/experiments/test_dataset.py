@@ -18,11 +18,15 @@ import numpy as np
 import pytest
 
 from autofuse.errors import ArgumentError, MeasureError, WorkerLeftOutWarning
+from autofuse.lower.schedule import Schedule
 from autofuse.measurement.cluster.leases import lease_all
-from autofuse.measurement.columns import read_columns
-from autofuse.measurement.observations import Observation, observations
-from autofuse.measurement.sources import graph_from, kernel_from
+from autofuse.measurement.columns import read_columns, write_columns
+from autofuse.measurement.exported import Exported
+from autofuse.measurement.observations import Observation, observations, pass_policy
+from autofuse.measurement.records import Measurement, stamped
+from autofuse.measurement.sources import KernelSource, ProgramSource, graph_from, kernel_from, text_hash
 from autofuse.measurement.workerpool import Job
+from autofuse.plan.identity import identity_hash
 from autofuse.targets.base import find_target
 from tests.fixtures.collectingfaults import CRASHES
 from tests.fixtures.fakecluster import FakeWorker, fake_cluster, sound
@@ -146,6 +150,7 @@ def options_of(tmp_path: Path, **changes: Any) -> Namespace:
         "backend": "cpu",
         "export": False,
         "scheduler": None,
+        "spaces": None,
     }
     return Namespace(state=tmp_path / "state", out=tmp_path / "records.npz", **{**given, **changes})
 
@@ -246,6 +251,38 @@ def test_another_folder_carries_on_from_the_file(study: Study, tmp_path: Path, m
     passed = study["before"].Before.of(other.state).passed(0, "small")
     assert names <= passed
     assert not any(name.startswith("fused_add_sum") for name in passed)
+
+
+@pytest.mark.usefixtures("short")
+def test_whole_spaces_alone_are_added(study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = options_of(tmp_path, spaces=1)
+    study["run"].collect(options)
+    first = seen_in(options.out)
+    assert {one.program.name for one in first if one.program.text} == {"softmax/small"}
+    assert {one.program.name for one in first} == {"softmax/small"}
+    study["run"].collect(options_of(tmp_path, spaces=3))  # more of them, in the same folder
+    second = seen_in(options.out)
+    assert [one for one in second if one.program.name == "softmax/small"] == first
+    assert {one.program.name for one in second if one.program.text} == {"softmax/small", "cumulative/small"}
+    assert "2 spaces are whole, not 3" in capsys.readouterr().err
+    with pytest.raises(ArgumentError, match="only was 'whole spaces', is None"):
+        study["run"].collect(options_of(tmp_path))
+
+
+def test_kernels_of_another_code_generator_are_measured_anew_for_a_space(study: Study, tmp_path: Path) -> None:
+    target = find_target()
+    described = target.fingerprint()
+    measurement = Measurement(
+        "k", Schedule(), "", pass_policy(1), "", "ok", samples_us=(1.0,), described=text_hash(described)
+    )
+    about = KernelSource("k", "", "loop", "p"), ProgramSource("p", "p", "workload", "", {}), described
+    old = replace(target.identity, generator="cpu/0")
+    records = [Exported(stamped(measurement, identity_hash(i), 1), i, None, *about) for i in (old, target.identity)]
+    for some, kernels in ((records, 1), (records[:1], 0)):
+        write_columns(tmp_path / "before.npz", some)
+        before = study["before"].Before.of(tmp_path)
+        assert len([*before.kernels()]) == len(some)
+        assert len([*before.kernels([target])]) == kernels
 
 
 def test_another_seed_in_the_same_folder_is_refused(study: Study, tmp_path: Path) -> None:
