@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
-FEATURES_VERSION = 8
+FEATURES_VERSION = 9
 """Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
 
 
@@ -159,6 +159,8 @@ class StageFeatures:
     spilled: float = 0.0
     """Vectors that a round of the body, with all that is in flight, stores and loads again as no register is left for
     them: what the target expects. `exp`: 0."""
+    transposes: bool = False
+    """Whether squares are transposed in registers, in place of lanes that lie apart: `x.T` stored. `exp`: no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,9 @@ class OpaqueFeatures:
     """Pieces that workers share of these loops."""
     copied_bytes: int = 0
     """Bytes moved before, by all workers: x to the result, 512000."""
+    reuse: Reuse = Reuse(())
+    """What loops with run-time positions move into a cache. One that holds x, and whatever else such positions are of,
+    moves `moved_bytes`; others the lines of each row that is visited: 100 times 256 bytes, read and written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class Extent:
     """Elements in one contiguous run."""
     line_bytes: int
     """Bytes of the cache lines that hold the elements."""
+    runs: int = 1
+    """Runs of neighbouring lines that hold them."""
     crowding: float = 1.0
     """How many times its size a cache must have to hold the lines: steps by powers of two use few of its sets."""
 
@@ -63,7 +65,7 @@ def extent_of(steps: Steps, itemsize: int) -> Extent:
             repeats *= count
             elements *= count
     lines = repeats * (-(-reach * itemsize // LINE_BYTES) * LINE_BYTES)
-    return Extent(elements, run, lines, crowding)
+    return Extent(elements, run, lines, repeats, crowding)
 
 
 def _crowding(step_bytes: int, count: int, run_bytes: int) -> float:
@@ -96,7 +98,7 @@ def union_of(steps: Steps, offsets: Sequence[int], itemsize: int) -> Extent:
             wider = max(wider, rest - last)
     runs = max(base.elements // base.run_elements, 1)
     elements = min(base.elements * len(offsets), base.elements * parts + wider * runs)
-    return Extent(elements, base.run_elements + wider, base.line_bytes * parts, base.crowding)
+    return Extent(elements, base.run_elements + wider, base.line_bytes * parts, base.runs * parts, base.crowding)
 
 
 def _beyond(offset: int, steps: Steps, run: int) -> int:

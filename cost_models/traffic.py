@@ -239,7 +239,7 @@ class _Group:
         extent = union_of(self.steps, self.offsets, self.buffer.type.dtype.itemsize)
         if self.most is None or self.most * LINE_BYTES >= extent.line_bytes:
             return extent
-        return Extent(min(extent.elements, self.most), 1, self.most * LINE_BYTES)
+        return Extent(min(extent.elements, self.most), 1, self.most * LINE_BYTES, self.most)
 
 
 def _grouped(accesses: Iterable[Access], nest: LoopNest, depth: int) -> Iterable[_Group]:

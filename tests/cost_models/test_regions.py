@@ -20,11 +20,11 @@ def test_a_dense_matrix_is_one_run():
 
 def test_rows_with_gaps_repeat_their_lines():
     # 100 floats are 400 bytes: 7 lines in each of 8 rows
-    assert extent_of(((1, 100), (128, 8)), 4) == Extent(800, 100, 8 * 7 * 64)
+    assert extent_of(((1, 100), (128, 8)), 4) == Extent(800, 100, 8 * 7 * 64, 8)
 
 
 def test_a_column_touches_a_line_per_row():
-    assert extent_of(((100, 50),), 4) == Extent(50, 1, 50 * 64, 1.0)
+    assert extent_of(((100, 50),), 4) == Extent(50, 1, 50 * 64, 50)
 
 
 def test_a_short_step_touches_every_line_on_the_way():

@@ -129,7 +129,7 @@ class BlockLine:
         needed = self.body.needed(statements, [sample], wanted)
         varies = varying_in(needed, sample, flight)
         items = with_rare_sides(needed, varies, wanted) if self.block.packs else needed
-        line = cut_at_sides(items, varies, partial(_is_contiguous, lane=self.block.lane, varies=varies), wanted)
+        line = cut_at_sides(items, varies, partial(is_contiguous, lane=self.block.lane, varies=varies), wanted)
         for statement in line.shared:
             self.body.statement(statement, sample, flight)
         around.values.update({number: value for number, value in sample.values.items() if not varies(number)})
@@ -298,7 +298,7 @@ def _index(operand: str) -> Index:
     return Index(operand) if operand.startswith("%") else Index("", int(operand))
 
 
-def _is_contiguous(load: Load, lane: Symbol, varies: Callable[[int], bool]) -> bool:
+def is_contiguous(load: Load, lane: Symbol, varies: Callable[[int], bool]) -> bool:
     """Whether a load takes neighbouring elements, which the caches still have."""
     step = load.offset.coefficient(lane)
     rest = load.offset - of(lane) * step

@@ -33,7 +33,7 @@ def write_phase(
         "void",
         [("ptr noalias readonly captures(none)", "buffers"), ("i64", "begin"), ("i64", "end"), ("ptr", "scratch")],
     )
-    layout = plan_layout(program, phase, widths, in_blocks=True)
+    layout = plan_layout(program, phase, widths)
     places, scratch_bytes = _places(fn, program, phase, tags, layout.copies)
     work = fn.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {scratch_bytes}")
     scratch_bytes += _work_bytes(program, phase, widths)

@@ -63,11 +63,11 @@ def stages_of(phase: Phase) -> list[Stage]:
     return [stage for step in phase.steps if isinstance(step, RowGroup) for stage in step.stages]
 
 
-def plan_layout(program: TileProgram, phase: Phase, widths: Widths, *, in_blocks: bool = False) -> Layout:
-    """Decide. `in_blocks`: with strips that are blocks, where the schedule wants them; else as it would be without."""
+def plan_layout(program: TileProgram, phase: Phase, widths: Widths) -> Layout:
+    """Decide, for a program's schedule."""
     stages = stages_of(phase)
     lanes, unroll = widths.of(stages, phase.vectorised.extent) if phase.vectorised is not None else (1, 1)
-    strip = _block(program, phase, stages, (lanes, unroll), widths) if in_blocks else None
+    strip = _block(program, phase, stages, (lanes, unroll), widths)
     strip = strip or _strip(program, phase, stages, lanes, unroll)
     transpose = find_transpose(phase, stages, lanes) if strip is None else None
     task_ns = widths.task_us * 1000

@@ -34,7 +34,7 @@ from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-ANALYTICAL_VERSION = 9
+ANALYTICAL_VERSION = 10
 """Raised when prices change: learned corrections of another version do not apply."""
 SIGMA = 0.3
 """Deviation of log(measured / predicted) where the machine was calibrated, on programs that the model's constants were
@@ -173,8 +173,11 @@ class AnalyticalCpuModel:
         """How much of memory and instructions can happen at the same time.
 
         Stages run one after the other. While their data are a few kilobytes, the memory system fetches for the next
-        ones and the next grid point; more, and each stage waits for what it touches first.
+        ones and the next grid point; more, and each stage waits for what it touches first. A square that is transposed
+        waits for all of its lines, which are of as many streams.
         """
+        if any(stage.transposes for stage in phase.stages):
+            return 0.0
         touched = sum(stage.first_touch_bytes for stage in phase.stages)
         if touched <= _AHEAD_BYTES:
             return min(memory, sum(stages))
@@ -225,6 +228,7 @@ class AnalyticalCpuModel:
         workers = min(threads, opaque.shares)
         every = opaque.moved_bytes + opaque.copied_bytes
         moving = opaque.moved_bytes / self._memory.copy_bytes_per_us(every, workers)
+        moving = max(moving, self._memory.visited_us(opaque.reuse, workers))
         us = max(moving, opaque.coded_ns / 1e3 / workers) + _CALL_US
         shared = workers > 1
         if opaque.copied_bytes:

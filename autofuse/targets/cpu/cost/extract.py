@@ -19,18 +19,19 @@ from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.traffic import Access, Moved, Touched, dot_accesses, levels_between, touched_by
 from autofuse.lazydataclass import replace
 from autofuse.lower.schedule import PRODUCTS, SIDES
-from autofuse.lower.sidesegments import packed_sides_of
-from autofuse.lower.tile import Buffer, Dot, Effect, OpaqueProgram, Phase, RowGroup, Space, Stage, TileProgram
+from autofuse.lower.tile import Buffer, Carry, Dot, OpaqueProgram, Phase, RowGroup, Space, Step, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles
 from autofuse.targets.cpu.codegen.widths import Widths
+from autofuse.targets.cpu.cost.blockwork import block_work
+from autofuse.targets.cpu.cost.cuttests import grid_cuts
 from autofuse.targets.cpu.cost.nests import grid_nest, row_nest, stage_nest, timed_nest
 from autofuse.targets.cpu.cost.opaquework import opaque_features
 from autofuse.targets.cpu.cost.scalarwork import Scalar
 from autofuse.targets.cpu.cost.spills import Registers
 from autofuse.targets.cpu.cost.stagework import StageWalk
-from autofuse.targets.cpu.decisions import UNROLL, VECTOR_BITS
+from autofuse.targets.cpu.decisions import STATE, UNROLL, VECTOR_BITS
 
 
 def features(program: TileProgram | OpaqueProgram, vector_bits: int = 512) -> KernelFeatures:
@@ -48,8 +49,9 @@ class FeatureReader:
         """`vector_bits`: see `features`."""
         self._vector_bits = vector_bits
         self._walked: dict[tuple[object, ...], KernelFeatures] = {}
-        self._programs: dict[int, tuple[TileProgram, bool]] = {}
-        """By the identity of its launches, a program of each lowering, kept for that, and whether it has products."""
+        self._programs: dict[int, tuple[TileProgram, bool, bool]] = {}
+        """By the identity of its launches, a program of each lowering, kept for that; whether it has products, and
+        loops that carry something."""
 
     def features(self, program: TileProgram | OpaqueProgram) -> KernelFeatures:
         """See `features`."""
@@ -57,13 +59,15 @@ class FeatureReader:
             return _opaque(program, self._vector_bits)
         lowering = id(program.launches)
         if lowering not in self._programs:
-            multiplies = any(isinstance(step, Dot) for phase in program.phases() for step in phase.steps)
-            self._programs[lowering] = program, multiplies
-        first, multiplies = self._programs[lowering]
+            steps = [step for phase in program.phases() for step in phase.steps]
+            multiplies = any(isinstance(step, Dot) for step in steps)
+            self._programs[lowering] = program, multiplies, any(map(_carries, steps))
+        first, multiplies, carries = self._programs[lowering]
         # all that decides: what else a schedule says is no part of a walk
         schedule, products = program.schedule, program.schedule[PRODUCTS] if multiplies else ""
-        packs = schedule[SIDES] == "packed"
-        key = lowering, schedule[VECTOR_BITS], schedule[UNROLL], products, packs
+        sides = schedule[SIDES] if carries or schedule[SIDES] == "packed" else ""
+        state = schedule[STATE] if carries else ""
+        key = lowering, schedule[VECTOR_BITS], schedule[UNROLL], products, sides, state
         same = first.buffers is program.buffers
         found = self._walked.get(key) if same else None
         if found is None:
@@ -72,6 +76,10 @@ class FeatureReader:
                 self._walked[key] = found
         streams = streams_stores(program)
         return found if found.stream_stores is streams else replace(found, stream_stores=streams)
+
+
+def _carries(step: Step) -> bool:
+    return isinstance(step, RowGroup) and any(type(s) is Carry for stage in step.stages for s in stage.body)
 
 
 def _walked(program: TileProgram, widths: Widths) -> KernelFeatures:
@@ -208,10 +216,11 @@ class _Reader:
         stages: list[StageFeatures] = []
         parts: list[Reuse] = []
         seen: set[str] = set()
+        cuts = grid_cuts(phase, layout)
         for stage in group.stages:
             nest = stage_nest(rows, stage, self.widths)
-            packed = _packed(phase, stage) if self.widths.sides == "packed" else frozenset[int]()
-            walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout, packed)
+            block = block_work(phase, stage, layout, self.widths, scalars)
+            walk = StageWalk(stage, (nest, rows), self.buffers, scalars, layout, cuts, block)
             line = StraightLine(stage.body)
             vectors = (nest.lanes, nest.unroll) if rows.vectorised is None else None
             stages.append(walk.features(seen, line.most_live(), registers.after(stage, line, vectors).beyond))
@@ -219,12 +228,6 @@ class _Reader:
             span = rows.depth, nest.depth
             parts.append(levels_between(walk.accesses, nest, *span, scratch_stays=False, innermost=True))
         return accesses, stages, parts
-
-
-def _packed(phase: Phase, stage: Stage) -> frozenset[int]:
-    """What is computed for packed elements alone."""
-    sides = packed_sides_of(phase, stage)
-    return frozenset(s.result for side in sides for s in side.inside if not isinstance(s, Effect))
 
 
 def _opaque(program: OpaqueProgram, vector_bits: int) -> KernelFeatures:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from autofuse.cost_models.features import FarWalk
 from autofuse.cost_models.loopnest import LoopNest
-from autofuse.cost_models.regions import LINE_BYTES, Steps, extent_of
+from autofuse.cost_models.regions import extent_of
 from autofuse.cost_models.traffic import Access
 
 PAGE_BYTES = 4096
@@ -45,17 +45,10 @@ def _pages(access: Access, at: int, itemsize: int) -> float:
 
     A loop around it that moves within the pages meets them all again; one that does not multiplies them.
     """
-    pages = _runs(access.walk.steps[at], itemsize)
+    pages = extent_of(access.walk.steps[at], itemsize).runs
     for outer in range(at - 1, -1, -1):
-        around = _runs(access.walk.steps[outer], itemsize)
+        around = extent_of(access.walk.steps[outer], itemsize).runs
         if around < 2 * pages:
             break
         pages = around
-    return pages
-
-
-def _runs(steps: Steps, itemsize: int) -> float:
-    """Places that lie apart, each a line or a run of lines."""
-    extent = extent_of(steps, itemsize)
-    run_bytes = -(-extent.run_elements * itemsize // LINE_BYTES) * LINE_BYTES
-    return max(extent.line_bytes / run_bytes, 1.0)
+    return float(pages)

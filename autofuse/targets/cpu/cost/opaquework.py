@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from autofuse.cost_models.features import OpaqueFeatures
+from autofuse.cost_models.features import OpaqueFeatures, Reuse
+from autofuse.cost_models.regions import LINE_BYTES
 from autofuse.ir.graph import Graph, Node
+from autofuse.ir.index import Element
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.librarykernels import coded_in
 from autofuse.lower.looptree import GUESSED_TRIPS
-from autofuse.lower.tile import OpaqueProgram
+from autofuse.lower.tile import Load, OpaqueProgram
+from autofuse.targets.cpu.codegen.layers import NS_PER_VECTOR
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops
 from autofuse.targets.cpu.codegen.sortloops import SortLoops
 
 _SCATTERS = 0.2
 """Part of the estimate that a scatter takes: 0.6 ns for an index and its update, where they are one element."""
+_COMPUTES = 1.0
+"""The same of what is computed for vectors of updates."""
+_AHEAD_NS = 0.4
+"""Of an update that was computed in a vector before: it is stored and read again."""
 _CONVOLUTION_CALLS, _CONVOLUTION_COPIES = 15, 6
 """Calls of NumPy that interpret a convolution, whose windows become rows of a matrix; copies of its result."""
 
@@ -34,9 +41,11 @@ def _coded(program: OpaqueProgram, node: Node, vector_bits: int) -> OpaqueFeatur
     """
     graph = program.graph
     moved = sum(value.type.nbytes for value in (*graph.inputs, *graph.outputs))
+    reuse = Reuse(())
     if role_of(node) is Role.SCATTER:
         scatter = ScatterLoops(program, node, vector_bits)
-        ns, shares, copied = _SCATTERS * scatter.ns, scatter.split().blocks, 2 * node.outputs[0].type.nbytes
+        ns, shares, copied = _scatter_ns(scatter), scatter.split().blocks, 2 * node.outputs[0].type.nbytes
+        reuse = _visits(scatter, max(moved - copied, 0))
         behind = scatter.epilogue()
         if behind is not None:
             ns += behind.ns
@@ -54,7 +63,34 @@ def _coded(program: OpaqueProgram, node: Node, vector_bits: int) -> OpaqueFeatur
         coded_ns=ns,
         shares=max(shares, 1),
         copied_bytes=copied,
+        reuse=reuse,
     )
+
+
+def _scatter_ns(scatter: ScatterLoops) -> float:
+    """Of all updates on one core. What is computed ahead is in vectors; the estimate counts single elements."""
+    updates = math.prod(symbol.extent for symbol in scatter.symbols)
+    lanes = max(scatter.lanes, scatter.ahead)
+    computing = updates * NS_PER_VECTOR * scatter.layers.weight(len(scatter.symbols))
+    if lanes == 1:
+        return _SCATTERS * scatter.ns
+    others = scatter.ns - computing / scatter.lanes
+    return _SCATTERS * others + _COMPUTES * computing / lanes + _AHEAD_NS * updates * (scatter.ahead > 1)
+
+
+def _visits(scatter: ScatterLoops, once: int) -> Reuse:
+    """Each update visits a row of the operand, and rows of what is read at run-time positions."""
+    updates = math.prod(symbol.extent for symbol in scatter.symbols)
+    row = scatter.symbols[-1].extent if scatter.is_run else 1
+    lines = -(-row * scatter.dtype.itemsize // LINE_BYTES) * LINE_BYTES
+    written = updates // max(row, 1) * lines
+    read, regions = written, scatter.node.outputs[0].type.nbytes
+    buffers = {buffer.name: buffer.type for buffer in scatter.program.buffers}
+    for load in scatter.elements.statements:
+        if isinstance(load, Load) and any(isinstance(variable, Element) for variable, _ in load.offset.terms):
+            read += updates // max(row, 1) * -(-row * load.dtype.itemsize // LINE_BYTES) * LINE_BYTES
+            regions += buffers[load.buffer].nbytes
+    return Reuse(((regions, once, 0), (0, once + read, written)))
 
 
 def _called(program: OpaqueProgram) -> OpaqueFeatures:

@@ -43,16 +43,16 @@ FUNCTIONS: Mapping[tuple[int, str], Mapping[str, tuple[int, int | None]]] = {
         "exp": (14, None),
         "exp2": (13, None),
         "expm1": (18, None),
-        "log": (17, None),
-        "log2": (17, None),
+        "log": (16, None),
+        "log2": (16, None),
         "log1p": (22, None),
         "tanh": (17, None),
         "logistic": (17, None),
         "erf": (31, 6),
-        "erf_inv": (31, 3),
-        "cbrt": (27, 6),
-        "power": (31, 8),
-        "atan2": (22, None),
+        "erf_inv": (31, 4),
+        "cbrt": (26, 6),
+        "power": (31, 4),
+        "atan2": (21, None),
         "remainder": (9, 1),
         "sin": (25, 1),
         "cos": (24, 1),
@@ -70,8 +70,8 @@ FUNCTIONS: Mapping[tuple[int, str], Mapping[str, tuple[int, int | None]]] = {
         "tanh": (23, None),
         "logistic": (24, None),
         "erf": (31, 4),
-        "erf_inv": (31, 4),
-        "cbrt": (28, 4),
+        "erf_inv": (31, 2),
+        "cbrt": (27, 4),
         "power": (31, 8),
         "atan2": (31, 4),
         "remainder": (9, 1),
@@ -213,6 +213,8 @@ class _Flight:
     def of(stage: Stage, phase: Phase, layout: Layout, widths: Widths, vectors: tuple[int, int] | None) -> _Flight:
         if layout.lanes > 1:
             flight = layout.unroll if layout.strip is None and layout.transpose is None else 1
+            if layout.strip is not None and layout.strip.together:
+                flight = layout.strip.together
             return _Flight(stage, phase.vectorised, False, flight, widths.registers, layout.strip is not None)
         if stage.vectorised is None:
             return _Flight(stage, None, False, 1, widths.registers, False)

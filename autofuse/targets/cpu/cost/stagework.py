@@ -36,7 +36,8 @@ from autofuse.lower.tile import (
 from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.targets.cpu.codegen.accesses import SHORT_STRIDE
 from autofuse.targets.cpu.codegen.phaselayout import Layout
-from autofuse.targets.cpu.cost.cuttests import cut_tests, needed_shares, share_of
+from autofuse.targets.cpu.cost.blockwork import BlockWork
+from autofuse.targets.cpu.cost.cuttests import GridCuts, known_conditions, needed_shares, share_of
 from autofuse.targets.cpu.cost.farsteps import far_walk
 from autofuse.targets.cpu.cost.scalarwork import Counts, Scalar, mapped, plain, work_of
 
@@ -66,9 +67,10 @@ class StageWalk:
         buffers: Mapping[str, Buffer],
         scalars: dict[int, Scalar],
         layout: Layout,
-        packed: Collection[int] = (),
+        cuts: GridCuts,
+        block: BlockWork | None = None,
     ) -> None:
-        """`nests`: all loops around the body, and those around the stage. `packed`: of costly sides that are packed."""
+        """`nests`: all loops around the body, and those around the stage. `block`: of a stage walked in blocks."""
         self.stage, self.buffers, self.scalars, self.layout = stage, buffers, scalars, layout
         self.nest, self.entry = nests
         self._times = self.nest.times
@@ -79,18 +81,22 @@ class StageWalk:
         self._counts = Counts()
         self._stays = not _STAY.isdisjoint([s.opcode for s in stage.body if type(s) is Map])
         self._static = Test not in self._has
-        self._cut = frozenset[Test]() if self._static else cut_tests(stage, nests[0], layout.tiles)
-        self._needed = {} if self._static else needed_shares(stage.body, self._cut)
-        self._packed = packed
-        if packed:
-            self._needed |= {number: _TAKEN * self._needed.get(number, 1.0) for number in packed}
-            self._counts.operate("integer", dtypes.I32, _COLLECTED * self._every)
+        self._masked = cuts.masked
+        self._needed: dict[int, float] = {}
+        if not self._static:
+            self._known = known_conditions(stage, nests[0], layout.tiles, cuts.whole)
+            self._needed = needed_shares(stage.body, self._known, self._masked)
+        self._packed: Collection[int] = () if block is None else block.inside
+        if self._packed:
+            self._needed |= {number: _TAKEN * self._needed.get(number, 1.0) for number in self._packed}
         self._varying: Set[int] = frozenset()
         if stage.before:
             known = {number for number, scalar in scalars.items() if scalar.varying}
             self._varying = varying_scalars(stage, known, self.nest.vectorised)
         for statement in stage.body:
             self._visits[type(statement)](self, statement)
+        if block is not None:
+            self._walk_block(block)
         if layout.strip is not None:
             self._keep_accumulators()
         if Carry in self._has:
@@ -129,6 +135,7 @@ class StageWalk:
             loops=max(nest.rounds[entry.depth :], default=1) > 1,
             live=live,
             spilled=spilled,
+            transposes=bool(self._transposed),
         )
 
     def _vectorises_itself(self) -> bool:
@@ -148,10 +155,29 @@ class StageWalk:
         """In a strip, what is reduced lives in memory: fetched and stored once per few iterations."""
         reductions = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce | Scan)]
         if reductions:
-            together = max(1, min(8, _FEW_STATEMENTS // len(self.stage.body)))
+            is_block = self.layout.strip is not None and self.layout.strip.together
+            together = 1 if is_block else max(1, min(8, _FEW_STATEMENTS // len(self.stage.body)))
             times = 2 * len(reductions) * self._every / together
             self._counts.count("contiguous", times)
             self._counts.count("vector_bytes", times * self.nest.lanes * reductions[0].dtype.itemsize)
+
+    def _walk_block(self, block: BlockWork) -> None:
+        """A block keeps what later segments read; packed elements are collected, picked, and put back."""
+        if block.sides:
+            self._counts.operate("integer", dtypes.I32, _COLLECTED * block.sides * self._every)
+        taken, lanes = _TAKEN * self._every, self.nest.lanes
+        for numbers, kind, times in (
+            (block.moved, "contiguous", self._every),
+            (block.picked, "gather", taken),
+            (block.placed, "scatter", taken),
+        ):
+            for number in numbers:
+                dtype = self.scalars[number].dtype
+                self._counts.count("contiguous" if kind == "contiguous" else "gather", times)
+                self._counts.count("vector_bytes", times * lanes * dtype.itemsize)
+                if kind != "contiguous":
+                    self._counts.count("gathered_elements", times * lanes)
+                    self._counts.operate(kind, dtype, times)
 
     def _leave_carries(self) -> None:
         """What is carried is there when the stage is done: one value per entry."""
@@ -207,16 +233,16 @@ class StageWalk:
             self._counts.operate("integer", dtypes.I32, times, varying=varying)
 
     def _test(self, test: Test) -> None:
-        result, conditions = test.result, test.conditions
         depth, varying, share = 0, False, 1.0
-        for condition in conditions:
+        for condition in test.conditions:
             inner, lanes_differ = self._dependence(condition.value)
             depth, varying = max(depth, inner), varying or lanes_differ
             share *= share_of(condition)
-        cut = test in self._cut
-        if not cut:
-            self._counts.operate("integer", dtypes.I32, 2 * len(conditions) * self._times[varying][depth])
-        self.scalars[result] = Scalar(depth, varying, dtypes.BOOL, share, cut)
+            asked = self._masked if self._known(condition) else 1.0
+            if asked:
+                self._counts.operate("integer", dtypes.I32, 2 * asked * self._times[lanes_differ][inner])
+        is_cut = all(map(self._known, test.conditions))
+        self.scalars[test.result] = Scalar(depth, varying, dtypes.BOOL, share, is_cut)
 
     def _load(self, load: Load) -> None:
         walk = exact_walk(load.offset, self.nest)
@@ -225,24 +251,25 @@ class StageWalk:
         else:
             offset_depth, offset_varies = walk.moved, walk.stride != 0
         depth, varying, share = offset_depth, offset_varies, 1.0
-        masked = False
+        masked, done = 0.0, 1.0
         if load.mask is not None:
             mask = self.scalars[load.mask]
-            share, masked = mask.share, not mask.cut
+            share, masked, done = mask.share, self._masked if mask.cut else 1.0, self._done(mask)
             depth, varying = max(depth, mask.depth), varying or mask.varying
         if load.fill is not None:
             fill = self.scalars[load.fill]
             depth, varying = max(depth, fill.depth), varying or fill.varying
         if self._needed:
-            share = min(share, self._needed.get(load.result, 1.0))
-        times = self._times[offset_varies][offset_depth] * share
+            needed = self._needed.get(load.result, 1.0)
+            share, done = min(share, needed), min(done, needed)
+        times = self._times[offset_varies][offset_depth] * done
         kind = self._kind(load, walk) if offset_varies else "uniform"
         if kind == "strided" and not masked:
             times = self._shuffled(load, times)
         self._walked(load, times, kind, share, walk)
         if masked:
-            self._counts.count("masked", times)
-            self._counts.operate("compare", load.dtype, self._times[varying][depth])
+            self._counts.count("masked", min(masked * self._times[offset_varies][offset_depth], times))
+            self._counts.operate("compare", load.dtype, masked * self._times[varying][depth])
         if load.dtype.is_float and load.dtype.bits == 16:
             self._counts.operate("convert", load.dtype, times)
         self.scalars[load.result] = plain(depth, varying, load.dtype)
@@ -250,19 +277,27 @@ class StageWalk:
     def _store(self, store: Store) -> None:
         buffer = self.buffers[store.buffer]
         value = self.scalars[store.value]
-        share, masked = 1.0, False
+        share, masked, done = 1.0, 0.0, 1.0
         if store.mask is not None:
             mask = self.scalars[store.mask]
-            share, masked = mask.share, not mask.cut
+            share, masked, done = mask.share, self._masked if mask.cut else 1.0, self._done(mask)
         varying = self.nest.vectorised is not None
-        times = self._times[varying][self.nest.depth] * share
+        every = self._times[varying][self.nest.depth]
+        times = every * done
         walk = exact_walk(store.offset, self.nest)
         kind = self._kind(store, walk) if varying else "uniform"
         self._walked(store, times, kind, share, walk)
         if masked:
-            self._counts.count("masked", times)
+            self._counts.count("masked", min(masked * every, times))
         if value.dtype.is_float and buffer.type.dtype.bits == 16:
             self._counts.operate("convert", value.dtype, times)
+
+    def _done(self, mask: Scalar) -> float:
+        """The share of iterations in which an access under a mask is executed, whether it does anything or not.
+
+        A mask that is the same for all lanes becomes a branch.
+        """
+        return self._masked + (1.0 - self._masked) * mask.share if mask.cut and mask.varying else mask.share
 
     def _shuffled(self, load: Load, times: float) -> float:
         """Count whole vectors that are loaded and shuffled in place of a short stride; what is left to be gathered."""
@@ -338,9 +373,11 @@ class StageWalk:
                 depth = operand.depth
             varying = varying or operand.varying
         work = work_of(opcode, dtype, tuple([operand.dtype for operand in operands]))
-        if not (opcode == "select" and operands[0].cut):
+        if not (opcode == "select" and operands[0].cut and not self._masked):
             times = self._every if self._stays else self._times[varying][depth]
             times = times * self._needed.get(statement.result, 1.0) if work.computes else 0.0
+            if opcode == "select" and operands[0].cut:
+                times *= self._masked
             counted = counts.operations if varying else counts.scalars
             for key, weight in work.operations:
                 counted[key] = counted.get(key, 0.0) + weight * times
