@@ -332,6 +332,23 @@ def _first_above(x, limit):
     return None
 
 
+def floats_of_data(x):
+    most, n = 0.0, 0
+    for value in x:
+        v = float(value)
+        if v > most:
+            most = v
+            n += 1
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        if middle * middle < float(x[0]):
+            low = middle
+        else:
+            high = middle
+    return most, n, low, 1.0 if x[1].item() > x[2].item() else 0.5
+
+
 def nothing_found(x):
     k = _first_above(x, 0.95)
     return x[k] if k is not None else -1.0
@@ -369,6 +386,7 @@ def nothing_in_a_loop_of_unknown_length(x):
 
 
 PROGRAMS = [
+    floats_of_data,
     nothing_found,
     nothing_yet,
     nothing_in_a_loop_of_unknown_length,

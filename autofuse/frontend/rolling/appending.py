@@ -295,6 +295,7 @@ def row_of(rows: Rows, number: int, like: Any) -> Any:
         if like.python is int:
             return Number({Atom(cell.read(), like.low, like.high, by_data=like.by_data): 1})
         made = Number(None, source=cell.read)
+        made.of_data = True
         made.cell = cell  # so that an array of all of them is known for the stack
         return made
     if isinstance(like, Truth):

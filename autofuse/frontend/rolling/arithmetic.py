@@ -288,12 +288,12 @@ def _require_divisor(number: Any) -> None:
 def _by_ufunc(ufunc: np.ufunc, *numbers: Any) -> Number:
     """What a ufunc makes of floats."""
     found: Any = ufunc(*(fresh(plain(number).as_dtype(_F64)) for number in numbers))
-    return floating(found.value)
+    return floating(found.value, by_data=any(plain(number).by_data for number in numbers))
 
 
 def _float(op: str, *numbers: Any) -> Number:
     values = [plain(number).as_dtype(_F64) for number in numbers]
-    return floating(current().emit(op, values))
+    return floating(current().emit(op, values), by_data=any(plain(number).by_data for number in numbers))
 
 
 def truth(number: Number) -> Any:

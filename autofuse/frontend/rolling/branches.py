@@ -241,7 +241,8 @@ def _join_values(
         )
     pythons = [_python(value) for value in (a, b)]
     if all(pythons) and pythons[0] is not pythons[1]:
-        raise CannotRollError(f"{_called(name)} is a Python int on one side and a float on the other")
+        problem = "is a Python int on one side and a float on the other (write 0.0 for 0)"
+        raise CannotRollError(f"{_called(name)} {problem}")
     if all(pythons) and isinstance(test, Comparison) and not is_returned(name) and not _must_roll():
         raise CannotRollError(f"{_called(name)}, a Python number, depends on the iteration", first=True)
     if all(pythons) and pythons[0] is int and type(a - b) is int:
@@ -262,9 +263,9 @@ def _join_values(
 
 
 def _must_roll() -> bool:
-    """Whether the loop around, if there is one, cannot be unrolled."""
+    """Whether no loop is around that could be unrolled."""
     fork = innermost_loop()
-    return fork is not None and fork.must_roll
+    return fork is None or fork.must_roll
 
 
 def _called(name: Name) -> str:

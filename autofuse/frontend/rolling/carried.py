@@ -200,7 +200,8 @@ class CarriedNumber:
         self.given = region.input(self._type)
         given = self.given
         by_data = isinstance(content, Number) and content.by_data
-        number = Number({Atom(given, None, None, by_data=by_data): 1}) if self.python is int else floating(given)
+        whole = {Atom(given, None, None, by_data=by_data): 1}
+        number = Number(whole) if self.python is int else floating(given, by_data=by_data)
         number.asked = {}
         self.stand_in = number
 

@@ -95,6 +95,6 @@ def _copied(value: Any) -> Any:
         return floating(plain(value).as_dtype(np.dtype(np.float64))) if isinstance(value, float) else plain(value)
     if isinstance(value, Number):
         made = Number(value.terms if value.python is int else None, value.constant, value.source)
-        made.asked = value.asked
+        made.asked, made.of_data = value.asked, value.of_data
         return made
     return TracerArray(as_tracer(value).cell, is_scalar=True)

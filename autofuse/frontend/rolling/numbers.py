@@ -104,7 +104,7 @@ class _Cell(Storage):
 class Number(WeakScalar):
     """An `int` or `float` of Python that depends on the iteration."""
 
-    __slots__ = ("asked", "computed_with", "constant", "python", "source", "terms")
+    __slots__ = ("asked", "computed_with", "constant", "of_data", "python", "source", "terms")
 
     def __init__(
         self, terms: Mapping[Atom, int] | None, constant: int = 0, source: Callable[[], Value] | None = None
@@ -119,6 +119,8 @@ class Number(WeakScalar):
         self.source = source
         self.asked: dict[np.dtype[Any], Value] | None = None
         """Where it is to be known: the dtypes that arrays asked it in, and what they got."""
+        self.of_data = False
+        """Of a float: as `by_data` of an Atom."""
         self.computed_with = False
         """Whether Python's numbers were computed of it, or compared with it."""
         super().__init__(_Cell(self), is_scalar=True)
@@ -180,7 +182,7 @@ class Number(WeakScalar):
     @property
     def by_data(self) -> bool:
         """As of an Atom."""
-        return any(atom.by_data for atom in self.terms)
+        return self.of_data or any(atom.by_data for atom in self.terms)
 
     def _end(self, end: Callable[[Atom, int], int | None]) -> int | None:
         total = self.constant
@@ -325,9 +327,11 @@ def larger(*numbers: Any) -> tuple[Fraction, Fraction]:
     return max(weights), max(slacks)
 
 
-def floating(value: Value) -> Number:
-    """A Python float with this value, `f64[]`."""
-    return Number(None, source=lambda: value)
+def floating(value: Value, *, by_data: bool = True) -> Number:
+    """A Python float with this value, `f64[]`. `by_data`: as of an Atom."""
+    made = Number(None, source=lambda: value)
+    made.of_data = by_data
+    return made
 
 
 def whole_number(number: TracerArray) -> Number:

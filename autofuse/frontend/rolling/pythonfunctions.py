@@ -20,7 +20,7 @@ from autofuse.frontend.rolling.arithmetic import greatest, least, truth
 from autofuse.frontend.rolling.comprehensions import CONSUMERS, Generated
 from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
-from autofuse.frontend.rolling.numbers import NUMBER_MARK, Number, floating, python_class, truth_of, whole_number
+from autofuse.frontend.rolling.numbers import NUMBER_MARK, Number, floating, plain, python_class, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.tables import Table, listed
 from autofuse.frontend.tracer import TracerArray, fresh
@@ -61,7 +61,7 @@ def _float(*args: Any) -> Any:
         return float(*args)
     number = args[0]
     if isinstance(number, Number):
-        return number if number.python is float else floating(number.as_dtype(_F64))
+        return number if number.python is float else floating(number.as_dtype(_F64), by_data=number.by_data)
     return floating(convert(number.value, _F64))
 
 
@@ -198,9 +198,10 @@ def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahe
             elif pythons == {float}:
                 first = ahead(other, best)
                 sides = [fresh(value_of(side, _F64)) for side in (other, best)]
-                best = floating(call(np.where, as_tracer(first), *sides).value)
+                by_data = any(plain(side).by_data for side in (best, other))
+                best = floating(call(np.where, as_tracer(first), *sides).value, by_data=by_data)
             elif float in pythons and None not in pythons:
-                raise CannotRollError("it chooses between a Python int and a float")
+                raise CannotRollError("it chooses between a Python int and a float (write 0.0 for 0)")
             else:
                 best = call(np.where, as_tracer(ahead(other, best)), other, best)[()]
         return best
@@ -234,7 +235,8 @@ def _math(function: Callable[..., Any], ufunc: Callable[..., Any], *args: Any) -
     found = ufunc(*(fresh(value_of(arg, _F64)) for arg in args))
     if function in (math.floor, math.ceil, math.trunc):
         return whole_number(found)
-    return truth_of(found) if found.dtype == np.bool_ else floating(found.value)
+    by_data = any(isinstance(arg, TracerArray) and not (isinstance(arg, Number) and not arg.by_data) for arg in args)
+    return truth_of(found) if found.dtype == np.bool_ else floating(found.value, by_data=by_data)
 
 
 _MATH: dict[Any, Callable[..., Any]] = {
