@@ -280,3 +280,43 @@ def test_a_list_that_one_side_appends_to_has_no_length() -> None:
 
     with pytest.raises(TraceError, match="no array is as long"):
         trace(positive, RNG.random(20))
+
+
+def test_a_list_of_integers_grows() -> None:
+    """Edit distance (Levenshtein 1966), a row of integers after the other."""
+
+    def distance(a, b):
+        before = list(range(len(b) + 1))
+        for i in range(4):
+            now = [i + 1]
+            for j in range(len(b)):
+                cost = 0 if a[i] == b[j] else 1
+                now.append(min(before[j + 1] + 1, now[j] + 1, before[j] + cost))
+            before = now
+        return np.array(before), before[-1] - before[3]
+
+    rng = np.random.default_rng(5)
+    for length in (16, 21):
+        traced = agree(distance, rng.integers(0, 3, 4), rng.integers(0, 3, length), unrolled=False)
+        assert loops(traced) == [f"scan {length}"] * 4
+
+
+def test_integers_of_a_list_are_pythons() -> None:
+    def steps(x):
+        counts = [0]
+        for i in range(20):
+            counts.append(counts[-1] + (1 if x[i] > 0 else 2))
+        return counts[-1], x.astype(np.float32) * counts[5], np.array(counts)
+
+    traced = agree(steps, RNG.random(20) - 0.5, unrolled=False)
+    assert loops(traced) == ["scan 20"]
+
+
+def test_integers_of_a_list_that_outgrow_64_bits_are_pythons() -> None:
+    def doubling(x):
+        numbers = [1, 2]
+        for _ in range(100):
+            numbers.append(numbers[-1] + numbers[-2])
+        return x * (numbers[-1] / numbers[-2])
+
+    assert loops(agree(doubling, RNG.random(3), unrolled=False)) == []

@@ -219,7 +219,7 @@ class CarriedNumber:
         step = end - self.stand_in if self.python is int else None  # pyright: ignore[reportOperatorIssue]
         if type(step) is int and self._is_counted:
             raise StepError(self.name, step)
-        if self.python is int and not _stays_small(end):
+        if self.python is int and not stays_small(end):
             raise CannotRollError(f"{self.name} is an integer that each iteration computes anew")
         if self.python is int:
             self._require_fit()
@@ -305,7 +305,7 @@ def is_tuple_of_state(content: tuple[Any, ...]) -> bool:
     )
 
 
-def _stays_small(end: Any) -> bool:
+def stays_small(end: Any) -> bool:
     """Whether an integer that an iteration leaves fits in 64 bits, however long a loop can run.
 
     It does if it is of known size, or at most a known number greater than all those that the iteration began with.

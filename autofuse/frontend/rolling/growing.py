@@ -19,7 +19,7 @@ from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.promotion import value_of
 from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.appending import Rows, row_of, rows_of
-from autofuse.frontend.rolling.carried import Carry
+from autofuse.frontend.rolling.carried import Carry, stays_small
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.numbers import Atom, Number, floating, larger, plain, python_class, truth_of
 from autofuse.frontend.rolling.positions import not_below
@@ -41,13 +41,17 @@ class Growing:
         self.name, self.items = name, items
         self._region, self._each, self._trips = region, each, trips
         self._kind = _kind_of(items[-1]) if items else None
-        if self._kind is None or any(_kind_of(item) not in (self._kind, _FLOAT) for item in items):
+        if self._kind is None or not all(self._takes(_kind_of(item)) for item in items):
             raise CannotRollError(f"{name} is a list of elements whose type is not known before", first=True)
         self._start: Any = Number({counter: each}, len(items))
         self._type = TensorType((len(items) + each * trips, *self._kind.type.shape), self._kind.type.dtype)
         self._given = self._value = region.input(self._type)
         self._new: list[Any] = []
         self._versions: list[tuple[Storage, int]] = []
+
+    def _takes(self, kind: _Kind | None) -> bool:
+        """Whether elements of a kind may be in the list: its own, and floats of Python's in a list of no integers."""
+        return kind == self._kind or (kind == _FLOAT and self._kind != _INT)
 
     @property
     def length(self) -> Any:
@@ -59,9 +63,10 @@ class Growing:
         assert self._kind is not None
         if not self._region.is_current:
             raise CannotRollError(f"{self.name} grows in a branch or loop of the body")
-        kind = _kind_of(value)
-        if kind != self._kind and kind != _FLOAT:
+        if not self._takes(_kind_of(value)):
             raise CannotRollError(f"{self.name} gets elements of another type", first=True)
+        if self._kind == _INT and not stays_small(value):
+            raise CannotRollError(f"{self.name} gets integers that each iteration computes anew")
         if _is_array(value):
             if not self._region.owns(value) or value.cell is not value.cell.storage:
                 raise CannotRollError(f"{self.name} gets arrays that something else sees")
@@ -150,7 +155,9 @@ class _Kind:
 
 
 def _kind_of(value: Any) -> _Kind | None:
-    """None for what is no float of Python's and no array."""
+    """None for what is no number of Python's and no array."""
+    if python_class(value) is int:
+        return _INT
     if type(value) is float or (isinstance(value, Number) and value.python is float):
         return _FLOAT
     if isinstance(value, TracerArray) and not isinstance(value, Number):
@@ -163,6 +170,7 @@ def _is_array(value: Any) -> bool:
 
 
 _FLOAT = _Kind(TensorType((), dtypes.F64), is_scalar=True, is_weak=True)
+_INT = _Kind(TensorType((), dtypes.I64), is_scalar=True, is_weak=True)
 
 
 def element_of(items: Sequence[Any], index: Number) -> Any:
@@ -200,6 +208,8 @@ def _element(array: TracerArray, kind: _Kind, place: Any, length: Any) -> Any:
 def _as_element(found: TracerArray, kind: _Kind) -> Any:
     if kind == _FLOAT:
         return floating(found.value)
+    if kind == _INT:
+        return Number({Atom(found.value, None, None): 1})
     if not found.is_scalar:
         found = fresh(found.value, is_scalar=False)
         found.cell.storage.make_read_only(_READ_ONLY)
