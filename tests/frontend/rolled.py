@@ -9,6 +9,7 @@ import numpy as np
 
 from autofuse.frontend.traced import Traced, trace
 from autofuse.ir.interpreter import interpret
+from tests.fixtures.pythonprograms import difference
 
 
 def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -41,6 +42,18 @@ def agree(function: Callable[..., Any], *args: Any, rtol: float = 1e-9, unrolled
         for got, wanted in zip(left, arguments, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol)
     return ways[0]
+
+
+def serves_all_values(function: Callable[[Any], Any], rng: np.random.Generator, length: int) -> None:
+    """One trace for an array of numbers below 1 gives, and writes, what NumPy does for others."""
+    traced = trace(function, rng.random(length))
+    for _ in range(4):
+        x = rng.random(length)
+        own = x.copy()
+        wanted = function(own)
+        got, (left,) = run(traced, (x,))
+        assert not difference(wanted, got, "result", rounded=False)
+        np.testing.assert_equal(left, own)
 
 
 def _flat(value: Any) -> list[Any]:

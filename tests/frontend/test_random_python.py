@@ -12,7 +12,7 @@ import pytest
 from tests.fixtures.pythonprograms import shrunk, verdict
 from tests.fixtures.randompython import program
 
-QUICK, MANY, COMPILED = range(40), range(40, 1000), range(12)
+QUICK, MANY, COMPILED = range(20), range(20, 1000), range(12)
 
 
 def _require_right(seed: int, folder: Path, *, compiled: bool = False) -> None:
@@ -23,7 +23,7 @@ def _require_right(seed: int, folder: Path, *, compiled: bool = False) -> None:
         pytest.fail(f"seed {seed}, {found.kind}: {found.reason}\n{small}")
 
 
-@pytest.mark.parametrize("seeds", [QUICK[k::4] for k in range(4)], ids=str)
+@pytest.mark.parametrize("seeds", [QUICK[k::2] for k in range(2)], ids=str)
 def test_random_python(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
         _require_right(seed, tmp_path)
