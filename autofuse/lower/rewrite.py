@@ -144,7 +144,11 @@ def number_elements(value: Affine) -> Affine:
 
 def renamed_buffers(phase: Phase, names: Mapping[str, str]) -> Phase:
     """The phase with other names of its buffers."""
-    return replace(phase, steps=tuple(_renamed_step(step, names) for step in phase.steps))
+    sweep = phase.sweep
+    if sweep is not None and sweep.part is not None:
+        whole = tuple(_renamed_step(step, names) for step in sweep.part.whole)
+        sweep = replace(sweep, part=replace(sweep.part, whole=whole))
+    return replace(phase, steps=tuple(_renamed_step(step, names) for step in phase.steps), sweep=sweep)
 
 
 def _renamed_step(step: Step, names: Mapping[str, str]) -> Step:

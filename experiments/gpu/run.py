@@ -36,7 +36,7 @@ from autofuse.targets.cuda.launch import gpu_problem
 
 CHILD = Path(__file__).resolve().parent / "child.py"
 PEERS = ("cupy", "jax", "torch")
-_ASKED_S = 60.0
+_ASKED_S = 180.0
 """At most, for a look at the device."""
 _LEAST_S = 10.0
 """Nothing begins with less time left."""
@@ -128,9 +128,9 @@ def _device(settings: Record) -> Record:
 
 def _folder(name: str, settings: Record, here: Record) -> Path:
     """The first folder of results that holds none of another machine or of other settings."""
-    results = ROOT / "experiments" / "results"
+    first = "gpu" if settings["backend"] == "cuda" else "gpu-rehearsed"
     for number in count(1):
-        folder = results / ("gpu" if number == 1 else f"gpu-{number}")
+        folder = ROOT / "experiments" / "results" / (first if number == 1 else f"{first}-{number}")
         known = Journal(folder / f"{name}.jsonl").latest(kind="run") if folder.exists() else None
         if known is None or not differences(known["settings"], settings) + differences(known["machine"], here):
             return folder

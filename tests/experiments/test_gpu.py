@@ -137,13 +137,14 @@ def test_rates_that_are_kept_elsewhere_are_measured_again(tmp_path, study):
 def test_results_of_another_machine_stay_where_they_are(tmp_path, study, monkeypatch):
     study_run = study["run"]
     monkeypatch.setattr(study_run, "ROOT", tmp_path)
-    results, settings = tmp_path / "experiments" / "results", {"size": "full"}
+    results, settings = tmp_path / "experiments" / "results", {"size": "full", "backend": "cuda"}
     h100, h200 = ({"cores": 16, "gpu": name} for name in ("H100", "H200"))
     assert study_run._folder("gpu", settings, h200) == results / "gpu"
     journal = study["journal"].Journal(results / "gpu" / "gpu.jsonl")
     journal.append({"kind": "run", "settings": settings, "machine": h200})
     assert study_run._folder("gpu", settings, h200) == results / "gpu"
     assert study_run._folder("gpu", settings, h100) == results / "gpu-2"
+    assert study_run._folder("gpu", {**settings, "backend": "simulated"}, h200) == results / "gpu-rehearsed"
 
 
 def test_what_a_section_leaves_of_its_time_the_others_have(study):

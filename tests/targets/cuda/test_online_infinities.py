@@ -10,6 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import autofuse as af
+from autofuse.lazydataclass import replace
+from autofuse.lower.rewrite import renamed_buffers
 from autofuse.lower.tile import TileProgram
 from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.targets.cuda.decisions import cuda_schedule
@@ -100,3 +103,19 @@ def test_answers_are_those_of_whole_rows(name: str) -> None:
     assert is_swept(program(name))
     assert len(program(name).launches) == 1 + (parts > 1)
     check_answers(name, module(name in QUICK), kernel_of(name), fn, *args)
+
+
+def test_a_part_knows_the_whole_axis_by_the_names_of_its_plan() -> None:
+    made = program("parts")
+    names = {buffer.name: f"{buffer.name}_of_plan" for buffer in made.buffers}
+    launches = tuple(tuple(renamed_buffers(phase, names) for phase in launch) for launch in made.launches)
+    buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in made.buffers)
+    kernel = generate(replace(made, buffers=buffers, launches=launches), "sm_90")
+    assert [parameter.name for parameter in kernel.parameters] == [names[b.name] for b in kernel_of("parts").parameters]
+
+
+def test_a_plan_takes_keys_of_few_queries_in_parts() -> None:
+    args = (np.zeros((8, 1, 64), F16), np.zeros((8, 4096, 64), F16), np.zeros((8, 4096, 64), F16))
+    plan = af.compile(attention, *args, backend="cuda", device="h200", deadline=None)
+    (source,) = plan.source().values()
+    assert "looks = true" in source
