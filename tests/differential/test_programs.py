@@ -11,7 +11,7 @@ from tests.programs.campaign import run_seeds
 from tests.programs.checking import RULES, check_program
 from tests.programs.source import read
 
-CASES = Path(__file__).parents[1] / "programs" / "cases"
+FAILED = sorted((Path(__file__).parents[1] / "programs" / "cases").glob("*.py"))
 POLICIES = ("unfused", "analytical", "greedy", *RULES)
 BLOCK = 500
 MOST_REFUSED = 0.12
@@ -48,7 +48,19 @@ def test_twenty_thousand_programs(begin):
     check_seeds(range(begin, begin + BLOCK))
 
 
-@pytest.mark.parametrize("path", sorted(CASES.glob("*.py")), ids=lambda path: path.stem)
-def test_programs_that_once_failed(path, tmp_path):
-    verdict = check_program(read(path), tmp_path, POLICIES)
+@pytest.mark.parametrize("number", range(len(FAILED)), ids=[path.stem for path in FAILED])
+def test_programs_that_once_failed(number, tmp_path):
+    """Under the policies that users meet, and one of the others, by turns."""
+    others = ("greedy", *RULES)
+    check_case(FAILED[number], tmp_path, ("unfused", "analytical", others[number % len(others)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FAILED, ids=lambda path: path.stem)
+def test_programs_that_once_failed_under_every_policy(path, tmp_path):
+    check_case(path, tmp_path, POLICIES)
+
+
+def check_case(path, folder, policies):
+    verdict = check_program(read(path), folder, policies)
     assert verdict.kind in ("right", "raises"), f"{verdict.where}: {verdict.message}"
