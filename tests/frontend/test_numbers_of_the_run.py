@@ -244,7 +244,37 @@ def nothing_in_a_loop_of_unknown_length(x):
     return (0.0 if best is None else best), votes
 
 
+def flags_in_loops_of_unknown_length(x):
+    found, was, n, vote = False, True, 0, None
+    for i in range(int(x[0] * N)):
+        if x[i] > 0.7:
+            found, vote = True, True
+        elif x[i] < 0.1:
+            was, vote = not was, False
+        if found and was:
+            n += 1
+    return found, was, n, -1 if vote is None else (1 if vote else 0)
+
+
+def left_loops_of_unknown_length(x):
+    y = x[0]
+    while y < 2:
+        y = y * 2 + 0.1
+        if y > 1.9:
+            break
+    else:
+        y = -1.0
+    for i in range(int(x[1] * N)):
+        if x[i] > 0.7:
+            break
+    else:
+        return -2.0, y
+    return x[i], y
+
+
 PROGRAMS = [
+    flags_in_loops_of_unknown_length,
+    left_loops_of_unknown_length,
     floats_of_data,
     nothing_found,
     nothing_yet,

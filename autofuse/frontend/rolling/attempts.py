@@ -76,7 +76,7 @@ class Knowledge:
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Lists that it reads as they grow, and by how many elements."""
     nothing: dict[Name, Any] = field(default_factory=dict[Name, Any])
-    """Variables that are None before it and may be numbers then, and a number of that kind."""
+    """Variables that are None before it and may be numbers then, and a number of that kind; bools of the run."""
     places: list[Place] = field(default_factory=list[Place])
     """Elements and attributes of Python's objects that it sets."""
 
@@ -186,9 +186,7 @@ class Attempt:
                 name: _as_scalar(value) if name in state or isinstance(name, Place) else value
                 for name, value in entry.items()
             }
-        for name, number in self._known.nothing.items():
-            if entry[name] is None:
-                entry[name] = maybe(number if type(number) in (int, float) else as_tracer(number), flag(True))
+        entry = {name: self._of_the_run(name, value) for name, value in entry.items()}
         with self._region.entered():
             begun = self._begin(entry, counted)
         if any(entry[place] is UNBOUND for place in self._known.places):
@@ -212,6 +210,16 @@ class Attempt:
         self._begun = begun
         for name, variable in list(begun.items()):
             self._take_apart(name, variable)
+
+    def _of_the_run(self, name: Name, content: Any) -> Any:
+        """What a variable is bound to before the loop; what Python knows as the run's, where it has to be."""
+        if name not in self._known.nothing:
+            return content
+        if type(content) is bool:
+            return flag(content)
+        number = self._known.nothing[name]
+        held = number if type(number) in (int, float) else as_tracer(number)
+        return maybe(held, flag(True)) if content is None else content
 
     def _take_apart(self, name: Name, variable: Variable) -> None:
         """Have the elements of a tuple be variables."""

@@ -48,7 +48,10 @@ class LooseError(BaseException):
 
 
 class NothingError(BaseException):
-    """A variable that is None becomes a number: the loop is to be traced again with a number that may be None."""
+    """What Python knows before a loop that cannot be unrolled is the run's behind an iteration: to be traced so.
+
+    A variable that is None becomes a number, which then may be None; or one that is a bool another one.
+    """
 
     def __init__(self, name: Name, number: Any) -> None:
         super().__init__()
@@ -106,8 +109,10 @@ class Kept:
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """What became of it. `end`: what it is bound to behind the body."""
         same = end is self.content or is_equal(end, self.content)
-        if self.content is None and fork.must_roll and end is not None and is_part(end):
+        if not same and self.content is None and fork.must_roll and is_part(end):
             raise NothingError(self.name, like(end))
+        if not same and type(self.content) is bool and fork.must_roll and isinstance(end, bool | Truth):
+            raise NothingError(self.name, False)
         if not same and isinstance(self.content, TracerArray) and isinstance(end, TracerArray) and region.owns(end):
             raise LooseError(self.name)
         if not same:
@@ -148,6 +153,9 @@ class CarriedArray:
 
     def settle(self, end: Any, fork: Fork, region: Region) -> Outcome:
         """As of `Kept`."""
+        if isinstance(self.content, Truth) and type(end) is bool:
+            with region.entered():
+                end = flag(end)
         if self.stand_in.cell.storage.version:
             if not self._is_loose:
                 raise KeepError(self.name)
