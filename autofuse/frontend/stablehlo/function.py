@@ -71,7 +71,7 @@ class StableHloFunction:
     def of_module(cls, module: Any, name: str, names: Sequence[str | None] = ()) -> StableHloFunction:
         """The program of a module of static extents that jaxlib holds in memory. It is translated at the first use.
 
-        The module is its own from now on, until `let_go`. `names`: of the program's arguments, all of them or none: the
+        It looks at the module until `let_go`. `names`: of the program's arguments, all of them or none: the
         module's own where they are None.
         """
         function = cls.__new__(cls)

@@ -5,9 +5,10 @@ Those of CHLO, and those whose shapes, paddings or slices are operands: where th
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
-from autofuse.frontend.stablehlo.bindings import bindings, lowered
+from autofuse.frontend.stablehlo.bindings import bindings, lowered, parsed
 from autofuse.frontend.stablehlo.module import Module
 from autofuse.frontend.stablehlo.table import RULES
 
@@ -25,11 +26,16 @@ REWRITTEN = frozenset(
 def legalised(module: Module) -> Module:
     """The module with such operations written as others; those that have a rule of their own stay what they are.
 
-    jaxlib's module changes.
+    That is done to a copy: JAX keeps modules that it has made.
     """
     if not module.mentions((_PREFIX, *REWRITTEN)):
         return module
-    held, found = module.held, list[Any]()
+    names = {operation.name for operation in module.operations()}
+    if names.isdisjoint(REWRITTEN) and all(name in RULES for name in names if name.startswith(_PREFIX)):
+        return module
+    encoded = BytesIO()
+    module.held.operation.write_bytecode(encoded)
+    held, found = parsed(encoded.getvalue()), list[Any]()
     held.operation.walk(lambda operation: _collect(operation, found))
     if any(operation.name in REWRITTEN for operation in found):
         lowered(held, "func.func(stablehlo-canonicalize-dynamism)")

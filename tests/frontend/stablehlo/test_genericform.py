@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from scipy import special
 
 import autofuse as af
 from autofuse.errors import ParseError
@@ -209,6 +210,18 @@ def test_a_graph_that_is_made_within_a_trace_becomes_part_of_it(function):
             np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(af.compile(both(fn), x, y)(x, y), expected[0])
     np.testing.assert_array_equal(fn(x, y), plain(x, y))
+
+
+@pytest.mark.parametrize("op", ["asin", "erf", "lgamma"])
+def test_a_module_in_memory_stays_what_it_is(op):
+    line = f"%0 = chlo.{op} %a : tensor<3xf32> -> tensor<3xf32> return %0"
+    held = parsed(TEXT_OF_ONE.replace(b"return %a", line.encode()))
+    before = printed(held)
+    x = np.float32([0.25, 0.5, 0.75])
+    found = StableHloFunction.of_module(held, "f")(x)
+    assert printed(held) == before
+    wanted = {"asin": np.arcsin, "erf": special.erf, "lgamma": special.gammaln}[op](x.astype(np.float64))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_where_no_file_can_lie_in_memory_the_text_is_the_same(monkeypatch):
