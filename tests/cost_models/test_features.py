@@ -6,20 +6,15 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.features import COLUMNS, FarWalk, matrix
-from autofuse.ir.dtypes import BOOL, F32, F64, I32, I64
-from autofuse.ir.graphbuilder import GraphBuilder
-from autofuse.ir.index import Affine, Element, Symbol, of
+from autofuse.ir.dtypes import BOOL, F32, F64
+from autofuse.ir.index import Affine, Symbol, of
 from autofuse.ir.pieces import Condition
-from autofuse.ir.types import TensorType
-from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
-    Buffer,
     Constant,
     Dot,
     Load,
     Map,
     Matrix,
-    OpaqueProgram,
     Phase,
     Reduce,
     RowBlock,
@@ -28,27 +23,13 @@ from autofuse.lower.tile import (
     Space,
     Stage,
     Store,
-    TileProgram,
 )
 from autofuse.lower.tile import Test as When
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.passes.prepare import CpuPasses
 from autofuse.testing.cost_models import elementwise_kernel, row_sum_kernel
-
-
-def buffer(name, shape, space=Space.INPUT, dtype=F32):
-    return Buffer(name, TensorType(shape, dtype), space)
-
-
-def program(phase, *buffers):
-    return TileProgram("p", buffers, ((phase,),), Schedule())
-
-
-def only_stage(kernel):
-    (phase,) = kernel.phases
-    (stage,) = phase.stages
-    return stage
+from tests.fixtures.countedprograms import buffer, only_stage, program
 
 
 def test_an_elementwise_kernel():
@@ -335,75 +316,6 @@ def test_nothing_moves_out_of_a_loop_that_calls_a_slow_path(opcode, times):
     assert len(stage.scalar_operations) == 2
 
 
-def test_short_strides_are_whole_vectors_that_are_shuffled():
-    i = Symbol("i0", 1000)
-    body = (Load(0, F32, "x", of(i) * 3), Store("y", of(i), 0))
-    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
-    stage = only_stage(features(program(phase, buffer("x", (3000,)), buffer("y", (1000,), Space.OUTPUT))))
-    # 62 whole vectors of three each; the last 8 elements are gathered
-    assert stage.accesses.contiguous == 63 + 62 * 3
-    assert (stage.accesses.strided, stage.accesses.gathered_elements) == (1, 16)
-    assert stage.operations == {("integer", "f32"): 62 * 3, ("gather", "f32"): 1}
-
-
-def test_strided_stores_are_scattered():
-    i = Symbol("i0", 1600)
-    body = (Load(0, F32, "x", of(i)), Store("y", of(i) * 3, 0))
-    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
-    stage = only_stage(features(program(phase, buffer("x", (1600,)), buffer("y", (4800,), Space.OUTPUT))))
-    assert stage.operations == {("scatter", "f32"): 100}
-
-
-def test_each_part_of_a_cut_loop_ends_with_a_vector_of_its_own():
-    i = Symbol("i0", 100)
-    first, second = When(1, (Condition(of(i), 0, 50),)), When(2, (Condition(of(i), 50, 100),))
-    body = (
-        first,
-        second,
-        Constant(3, F32, 0.0),
-        Load(4, F32, "a", of(i), 1, 3),
-        Load(5, F32, "b", of(i) - 50, 2, 3),
-        Map(6, F32, "select", (1, 4, 5)),
-        Store("y", of(i), 6),
-    )
-    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
-    buffers = (buffer("a", (50,)), buffer("b", (50,)), buffer("y", (100,), Space.OUTPUT))
-    found = features(program(phase, *buffers))
-    stage = only_stage(found)
-    assert stage.vectors == 2 * 4  # 50 elements are three vectors and a part of one, twice
-    assert stage.accesses.contiguous == 8 + 4 + 4
-    # each part is read where its condition holds alone
-    assert found.phases[0].reuse.traffic(1 << 20)[0] == pytest.approx(400, abs=64)
-
-
-def test_a_gather():
-    j = Symbol("i0", 1600)
-    place = Affine(0, ((Element("0", (), 0, 9999), 1),))
-    body = (Load(0, I64, "at", of(j)), Load(1, F32, "x", place), Store("y", of(j), 1))
-    phase = Phase((j,), (RowGroup((Stage((), body, None),)),), j)
-    buffers = (buffer("at", (1600,), dtype=I64), buffer("x", (10000,)), buffer("y", (1600,), Space.OUTPUT))
-    found = features(program(phase, *buffers))
-    stage = only_stage(found)
-    assert stage.lanes == 8  # as wide as the positions
-    assert (stage.accesses.gather, stage.accesses.gathered_elements) == (200, 1600)
-    assert stage.accesses.contiguous == 400
-    assert stage.operations == {("gather", "f32"): 200}
-    assert stage.far_walks == (FarWalk(1600, 10, write=False),)  # 40000 bytes are ten pages, in any order
-    # 1600 places among 10000 are taken to lie on lines of their own, but no more than there are
-    assert found.buffers[1].read_bytes == 40000
-    assert found.buffers[1].floor_read_bytes == 4
-
-
-def test_one_element_of_each_row_touches_a_line_of_each_row():
-    i = Symbol("i0", 100)
-    label = of(i) * 50000 + Affine(0, ((Element("0", (), 0, 49999), 1),))
-    body = (Load(0, I64, "at", of(i)), Load(1, F32, "x", label), Store("y", of(i), 1))
-    phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
-    buffers = (buffer("at", (100,), dtype=I64), buffer("x", (100, 50000)), buffer("y", (100,), Space.OUTPUT))
-    found = features(program(phase, *buffers))
-    assert found.buffers[1].read_bytes == 100 * 64
-
-
 def test_a_scan_is_a_chain():
     k = Symbol("k0", 1000)
     body = (Load(0, F64, "x", of(k)), Scan(1, F64, "add", 0, False), Store("y", of(k), 1))
@@ -439,74 +351,6 @@ def test_bools_of_comparisons_are_priced_as_what_they_compare():
     phase = Phase((j,), (RowGroup((Stage((), body, None),)),), j)
     found = features(program(phase, buffer("x", (64,), dtype=F64), buffer("y", (64,), Space.OUTPUT, BOOL)))
     assert only_stage(found).operations == {("compare", "f64"): 8}
-
-
-def test_a_call_of_the_interpreter():
-    builder = GraphBuilder("g")
-    x = builder.input(TensorType((100, 64), F32), "x")
-    y = builder.emit("sort", [x], dimension=1, descending=False, stable=True)
-    graph = builder.finish([y])
-    buffers = (buffer("x", (100, 64)), buffer("y", (100, 64), Space.OUTPUT))
-    found = features(OpaqueProgram("s", graph, buffers))
-    assert found.phases == ()
-    assert found.opaque.nodes == 1
-    assert found.opaque.moved_bytes == 2 * 25600
-    assert found.opaque.sort_steps == 6400 * 6
-
-
-def test_an_interpreted_convolution_counts_its_products():
-    builder = GraphBuilder("g")
-    x, w = builder.input(TensorType((40, 128), F32), "x"), builder.input(TensorType((8, 10), F32), "w")
-    layout = {
-        "window_strides": (),
-        "padding": (),
-        "lhs_dilation": (),
-        "rhs_dilation": (),
-        "input_batch_dimension": 1,
-        "input_feature_dimension": 0,
-        "input_spatial_dimensions": (),
-        "kernel_input_feature_dimension": 1,
-        "kernel_output_feature_dimension": 0,
-        "kernel_spatial_dimensions": (),
-        "output_batch_dimension": 1,
-        "output_feature_dimension": 0,
-        "output_spatial_dimensions": (),
-        "feature_group_count": 4,
-        "batch_group_count": 1,
-    }
-    graph = builder.finish([builder.emit("convolution", [x, w], **layout)])
-    buffers = (buffer("x", (40, 128)), buffer("w", (8, 10)), buffer("y", (8, 128), Space.OUTPUT))
-    opaque = features(OpaqueProgram("c", graph, buffers)).opaque
-    assert opaque.multiply_adds == 8 * 128 * 10
-    assert opaque.elements == 6 * 8 * 128  # copies of the result
-    assert (opaque.nodes, opaque.coded_ns) == (15, 0)
-
-
-ROWS = {
-    "update_window_dims": (1,),
-    "inserted_window_dims": (0,),
-    "input_batching_dims": (),
-    "scatter_indices_batching_dims": (),
-    "scatter_dims_to_operand_dims": (0,),
-    "index_vector_dim": 1,
-    "combiner": "add",
-}
-
-
-def test_loops_of_a_scatter():
-    builder = GraphBuilder("g")
-    x, at = builder.input(TensorType((1000, 64), F32), "x"), builder.input(TensorType((100,), I32), "at")
-    updates = builder.input(TensorType((100, 64), F32), "u")
-    graph = builder.finish([builder.emit("scatter", [x, at, updates], **ROWS)])
-    shapes = buffer("x", (1000, 64)), buffer("at", (100,), dtype=I32), buffer("u", (100, 64))
-    buffers = (*shapes, buffer("y", (1000, 64), Space.OUTPUT))
-    opaque = features(OpaqueProgram("s", graph, buffers, is_coded=True)).opaque
-    assert opaque.copied_bytes == 2 * 1000 * 64 * 4
-    assert opaque.moved_bytes == 100 * 4 + 100 * 64 * 4
-    assert (opaque.nodes, opaque.shares) == (0, 1)
-    # 100 indices, 1.8 ns each; 400 vectors: four instructions of 0.3 ns; of that a fifth
-    assert opaque.coded_ns == pytest.approx(0.2 * (100 * 1.8 + 400 * 4 * 0.3))
-    assert opaque.reuse.levels == ((256000, 26000, 0), (0, 26000 + 25600, 25600))
 
 
 def test_matrix_rows():
