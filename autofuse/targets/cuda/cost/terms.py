@@ -4,10 +4,10 @@
     l2       bytes of sectors that warps ask for, over the L2's bandwidth
     issue    instructions of warps, over those that start in a cycle
     special  approximated functions, over what their units give
-    product  products of matrices in whole tiles, on ordinary or on matrix units; the former wait for shared memory
+    product  products of matrices in whole tiles, on ordinary or on matrix units; the former wait for shared memory;
+             the rows of row blocks, one after another, before products and behind them
     shared   wavefronts of shared memory, and local memory that the first-level cache holds
-    serial   chains of dependent steps; rounds of products that wait for their tiles; chunks of running sums; the
-             rows of row blocks, one after another, before products and behind them
+    serial   chains of dependent steps; rounds of products that wait for their tiles; chunks of running sums
     start    from the kernel before
 
 How many blocks a multiprocessor holds decides how much is in flight and how well latencies are hidden. A last wave that
@@ -196,16 +196,18 @@ def launch_terms(
     multiplied, fed = _multiplied_s(gpu, rates, counts, spread, slow)
     apart = work / spread.each if counts.products else 0.0
     rows = counts.chain.waits * rates.latency_us + counts.chain.steps * rates.step_us
-    rows = rows * math.ceil(spread.waves) + (1e6 * multiplied if rows else 0.0)
+    rows *= math.ceil(spread.waves)
     waited = sum(product.rounds / max(product.stages - 1, 1) for product in counts.products) * math.ceil(spread.waves)
     return Terms(
         memory=1e6 * _memory_s(gpu, rates, moved, flight * counts.threads, spread),
         l2=1e6 * requested / rates.l2_bytes_per_s / max(spread.busy, 1e-3),
         issue=1e6 * (work + slow * own_slots / rates.issues_per_s),
         special=1e6 * slow * special / rates.special_per_s,
-        product=1e6 * (multiplied + apart),
+        product=1e6 * (multiplied + apart) + (rows if counts.products else 0.0),
         shared=1e6 * (slow * waves / (gpu.multiprocessors * gpu.clock_hz) + fed + apart),
-        serial=chain * rates.step_us + 1e6 * (waited * _ROUND_CYCLES / gpu.clock_hz + apart) + rows,
+        serial=chain * rates.step_us
+        + 1e6 * (waited * _ROUND_CYCLES / gpu.clock_hz + apart)
+        + (0.0 if counts.products else rows),
         start=rates.launch_us,
         flight_bytes=flight * counts.threads * spread.each,
         waves=spread.waves,
