@@ -62,7 +62,7 @@ _NO_CUTS = GridCuts(0.0, frozenset())
 def grid_cuts(phase: Phase, layout: Layout) -> GridCuts:
     """Of a phase. Tiles of rows are looked at by themselves."""
     stages = stages_of(phase)
-    if layout.tiles is not None or not any(type(s) is Test for stage in stages for s in stage.body):
+    if layout.tiles is not None or not any(Test in map(type, stage.body) for stage in stages):
         return _NO_CUTS
     lane, inside = phase.vectorised, 1
     whole: frozenset[Symbol] = frozenset()

@@ -79,7 +79,7 @@ class FeatureReader:
 
 
 def _carries(step: Step) -> bool:
-    return isinstance(step, RowGroup) and any(type(s) is Carry for stage in step.stages for s in stage.body)
+    return isinstance(step, RowGroup) and any(Carry in map(type, stage.body) for stage in step.stages)
 
 
 def _walked(program: TileProgram, widths: Widths) -> KernelFeatures:

@@ -238,8 +238,6 @@ def _need(flight: _Flight, line: StraightLine, varying: set[int]) -> Need:
             function_spills |= _counts_constants(statement, flight, is_vector, constants)
         elif _varies(statement, flight, varying):
             varying.add(statement.result)
-    together = max(1, registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
-    alive = min(vectors, together) * _most_varying(line, varying)
     held = carried = 0
     for statement in body:
         if type(statement) in _HELD:
@@ -249,7 +247,10 @@ def _need(flight: _Flight, line: StraightLine, varying: set[int]) -> Need:
     reduced = vectors * (carried if flight.in_memory else held + carried)
     most, every = max(constants.values(), default=0), sum(constants.values())
     limit = registers * (_CROWDED if most >= _LONG else _CROWDED_PLAIN)
-    needed = every + alive + reduced
+    if every + vectors * len(body) + reduced <= limit:  # however they follow one another
+        return Need(0.0, True) if function_spills else _NO_NEED
+    together = max(1, registers * 5 // 4 // max(most_alive(body), 1))  # as `Body.write` interleaves them
+    needed = every + min(vectors, together) * _most_varying(line, varying) + reduced
     return Need(max(0.0, needed - limit), function_spills or needed - (1 - _OTHERS) * (every - most) > limit)
 
 
