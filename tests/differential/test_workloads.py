@@ -14,7 +14,8 @@ from autofuse.measurement.workloads import arrays, discover
 pytestmark = pytest.mark.usefixtures("on_server")  # with two threads, wherever this is
 
 WORKLOADS = {workload.name: workload for workload in discover()}
-NAMES = sorted(WORKLOADS)
+LONG = "bert_encoder"  # twelve of bert_layer's layers
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name == LONG else ()) for name in sorted(WORKLOADS)]
 POLICIES = ["unfused", "analytical"]
 
 

@@ -76,6 +76,7 @@ def check_random(seed: int, *, native: bool = True) -> None:
         assert "more than" in str(refused), refused  # noqa: PT017
 
 
+@pytest.mark.usefixtures("on_server")
 def test_the_cheaper_way_is_chosen_and_said() -> None:
     function, arguments = PROGRAMS["lstm"]
     plan = af.compile(function, *arguments)
