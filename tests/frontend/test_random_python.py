@@ -12,7 +12,7 @@ import pytest
 from tests.fixtures.pythonprograms import shrunk, verdict
 from tests.fixtures.randompython import program
 
-QUICK, MANY, COMPILED = range(20), range(20, 1000), range(12)
+QUICK, MANY, COMPILED = range(20), range(20, 1000), range(1, 12)
 
 
 def _require_right(seed: int, folder: Path, *, compiled: bool = False) -> None:
