@@ -69,6 +69,8 @@ def compile(  # noqa: A001 - the verb users know from jax.jit(...).compile and t
     for every float: sums and products of numbers are reassociated, divisions become products with reciprocals, NaN,
     infinities and the sign of zero are not kept (`autofuse.passes.fast_math` lists the rules).
     `deadline`: seconds for choosing the fusions, tracing and code generation not counted; None: as long as it takes.
+    With one, "analytical" prices the kernels that a cheapest plan may want by estimates of all, and leaves out the
+    others, but not inside of loops; the plan's notes say how many. None prices all of them.
     Where they are not enough for the whole program, it is searched in segments, then by merging greedily, and failing
     all that each operation becomes a kernel; the plan's notes say so, and such a plan may differ from run to run. It
     binds "analytical", "greedy" and "beam". A Python loop that was unrolled into many steps is an UnrolledLoopWarning.

@@ -39,7 +39,7 @@ from autofuse.search.policies.fixed import fixed
 from autofuse.search.policies.policy import Partition, SearchPolicy
 from autofuse.search.policies.problem import Problem
 from autofuse.search.policies.regionplans import RegionPlans
-from autofuse.search.space.candidates import UNMEASURED, USUAL, Bounds
+from autofuse.search.space.candidates import ESTIMATED, UNMEASURED, USUAL, Bounds
 from autofuse.search.variants.distributedloops import distributed_loops, may_distribute
 from autofuse.search.variants.lessmemory import first_that_fits
 from autofuse.search.variants.shortloops import may_write_out, short_loops
@@ -171,16 +171,18 @@ def chosen_document(
 ) -> PlanDocument:
     """What `compile` chooses for a traced function."""
     program = traced_program(traced, fixed_choices(variants), numerics)
+    chosen = find_policy(policy) if partition is None else fixed(partition)
+    model = model_for(policy, model)
+    soon = isinstance(chosen, Analytical) and model == ANALYTICAL and deadline is not None
     context = make_context(
         program,
         target,
         rules,
-        model=model_for(policy, model),
+        model=model,
         legality=legality,
         max_memory=max_memory,
-        bounds=UNMEASURED,
+        bounds=ESTIMATED if soon else UNMEASURED,
     )
-    chosen = find_policy(policy) if partition is None else fixed(partition)
     drive(context, chosen if partition is None else Analytical(), deadline)
     if variants == AUTO:
         context = noting(context, None if isinstance(chosen, Analytical) else f"policy {chosen.name}")
@@ -291,4 +293,4 @@ def decided_anew(document: PlanDocument, target: Target) -> PlanDocument:
     variant = [] if document.variant is None else [f"graph variant: {document.variant.choices}"]
     notes = (*variant, "decided anew for this machine by the cost model, without rules and limits of users")
     program = replace(program_of(document), notes=notes)
-    return decided(policy_by_name(ANALYTICAL), make_context(program, target, bounds=UNMEASURED))
+    return decided(policy_by_name(ANALYTICAL), make_context(program, target, bounds=ESTIMATED))

@@ -97,6 +97,9 @@ class Limits:
     classes_a_kind: float = math.inf
     """For plans that are not measured: how many distinct kernels are worth trying for each distinct one of a single
     fusion atom. More take time, and differ by less than the target's model can tell."""
+    estimates: bool = False
+    """For plans that are not measured: whether what kernels of the target cost follows from their parts well enough to
+    choose by that which are lowered at all."""
     most_together: int = 128
     """Most kernels that are planned to run at the same time; more are as well served by two groups."""
     sorts: bool = False
@@ -122,13 +125,17 @@ def lower(
     schedule: Schedule,
     name: str,
     limits: Limits = Limits(),  # noqa: B008 - frozen
+    domain: Domain | None = None,
 ) -> TileProgram | OpaqueProgram:
-    """Lower a kernel. Raises LegalityError, with the reason, for what cannot be one kernel."""
+    """Lower a kernel. Raises LegalityError, with the reason, for what cannot be one kernel.
+
+    `domain`: what `choose_domain` says of the candidate, where that is known.
+    """
     if not candidate.outputs:
         raise LegalityError(f"kernel {name} writes nothing")
     program = _changing_blocks(candidate, schedule, name, limits) if limits.overwrites else None
     if program is None:
-        program = _whole(candidate, schedule, name, limits)
+        program = _whole(candidate, schedule, name, limits, domain)
     if isinstance(program, OpaqueProgram):
         return program
     return limits.passes(split_reductions(program, schedule[SPLIT], limits.splitting))
@@ -157,8 +164,10 @@ def _changing_blocks(candidate: KernelCandidate, schedule: Schedule, name: str, 
     return stored_where_new(program, {names[block.output]: names[block.source] for block in found})
 
 
-def _whole(candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits) -> TileProgram | OpaqueProgram:
-    domain = choose_domain(candidate)
+def _whole(
+    candidate: KernelCandidate, schedule: Schedule, name: str, limits: Limits, domain: Domain | None = None
+) -> TileProgram | OpaqueProgram:
+    domain = domain or choose_domain(candidate)
     if domain is None:
         return _outside(candidate, schedule, name, limits, why_opaque(candidate))
     try:

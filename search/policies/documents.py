@@ -108,6 +108,11 @@ def space_notes(space: Space) -> Iterable[str]:
             f"searched in {len(space.segments)} segments, as the program is large: no kernel crosses a cut between "
             "them, and bounds are those of such plans"
         )
+    if space.weighed:
+        yield (
+            f"{space.weighed} more kernels were left out by an estimate of their price from those of their parts; "
+            "deadline=None prices all"
+        )
     if space.cut_off:
         late = f"; {space.late} of them for want of time" if space.late else ""
         yield (

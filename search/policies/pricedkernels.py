@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Value
 from autofuse.search.policies.problem import Problem
+from autofuse.search.policies.promising import lower_promising
 from autofuse.search.policies.workclock import WorkClock
 from autofuse.search.prices.pricing import KernelPrices
 from autofuse.search.space.candidatebuilder import SpaceBuilder
@@ -51,6 +53,15 @@ class Kernels:
         return self.prices.keep_priced(self.space, is_late)
 
 
+_WEIGHED = 1.4
+"""Of the seconds for enumeration: when kernels must be weighed and lowered, if they were only estimated at first."""
+
+
+def may_estimate(problem: Problem) -> bool:
+    """Whether kernels of a problem may be left out by estimates: not where others than the cheapest may be wanted."""
+    return problem.limits.estimates and problem.control == NO_RULES and problem.memory is None
+
+
 def kernels_of(
     problem: Problem,
     prices: KernelPrices,
@@ -65,7 +76,11 @@ def kernels_of(
         builder = SpaceBuilder(atoms, problem.limits, known=known, steering=problem.steering)
         if isinstance(clock, WorkClock):
             clock.watch(builder)
+        until = clock() + _WEIGHED * bounds.seconds
+        builder.waits = bounds.estimated and may_estimate(problem)
         enumerated(builder, bounds, clock)
+        if builder.waits:
+            lower_promising(builder, prices, lambda: clock() >= until)
         return builder
 
     return Kernels(prices, build, bounds)

@@ -184,7 +184,8 @@ class RegionPlans:
         self._regions[node, number] = _Planned(plan, price, tuple(notes))
 
     def _about(self, name: str, region: RegionProgram) -> Context:
-        return self._context.about(_program(name, region, self._context), self._context.kernels.bounds)
+        bounds = replace(self._context.kernels.bounds, estimated=False)  # what runs many times is worth all prices
+        return self._context.about(_program(name, region, self._context), bounds)
 
     def _of(self, kernel: KernelCandidate) -> list[_Planned]:
         node = _node(kernel)

@@ -108,7 +108,7 @@ def solve(
     if len(segments) > 1 and constraints:
         raise SearchError("a program in segments has no rows on what exists in all of them")
     kept = priced if unlike or constraints else undominated(graph, priced)
-    programs = _programs(graph, kept, segments)
+    programs = programs_of(graph, kept, segments)
     if len(programs) > 1:
         return _solve_segments(graph, kept, programs, start, deadline_s, clock, unlike)
     programs[0][0].demand(unlike, constraints)
@@ -124,7 +124,7 @@ def lower_bound(graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[S
         return 0.0
     known: dict[Hashable, float] = {}
     total = 0.0
-    for program, _ in _programs(graph, priced, segments):
+    for program, _ in programs_of(graph, priced, segments):
         mark = program.mark()
         if mark not in known:
             result = program.run(math.inf, relaxed=True)
@@ -270,7 +270,7 @@ def _changed(
     return best
 
 
-def _programs(
+def programs_of(
     graph: AtomGraph, priced: Sequence[Priced], segments: Sequence[Segment]
 ) -> list[tuple[CoverProgram, Sequence[int]]]:
     """The program of each segment, and the numbers of its candidates; those that cross a cut are in none."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofuse.errors import LegalityError
-from autofuse.fusion.atoms import AtomGraph
+from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.candidate import KernelCandidate, class_of, work_of
+from autofuse.fusion.domain import Domain
 from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import replace
@@ -23,6 +24,7 @@ from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.search.space.candidates import AtomSet, Candidate, Space
 from autofuse.search.space.classes import digests
 from autofuse.search.space.leaner import is_light
+from autofuse.search.space.verdicts import elements, loops_of, repeats_little
 
 MakeKernel = Callable[[AtomGraph, AtomSet, tuple[Value, ...]], KernelCandidate]
 """The kernel of a set that writes some values. Raises LegalityError for one that is not wanted."""
@@ -61,14 +63,26 @@ class SpaceBuilder:
         self.tried: set[str] = set()
         """Structural digests of all kernels, where their slices begin included."""
         self.lowered_nodes = 0
-        """Of all distinct kernels that were lowered."""
+        """Of all distinct kernels that were lowered, or wait for that."""
         self.is_ruled = atom_graph.control != NO_RULES
         """Whether a user's rules are kept, so that equal sets may have different verdicts."""
         self.classes_a_kind = limits.classes_a_kind
         """See `Limits`."""
+        self.waits = False
+        """Whether kernels of several atoms are not lowered before `lowered` asks for them: then all that is known is
+        that their loops fit together."""
+        self.waits = False
+        """Whether kernels of several atoms wait to be lowered until `confirmed` or `lower` asks for them, where all
+        that decides whether they are kernels is that their loops fit together."""
+        self.waiting: dict[_Key, Candidate] = {}
+        """What waits, in the order of the space."""
         self._graph, self._limits, self._kernel, self._steering = atom_graph, limits, kernel, steering
         self._by_set: dict[_Key, Candidate | None] = {}
         self._reasons: dict[_Key, str] = {}
+        self._computed: dict[FusionAtom, int] = {}
+        """Elements that an atom computes, as a kernel of its own, for one of each result."""
+        self._domains: dict[str, tuple[AtomSet, KernelCandidate, Domain]] = {}
+        """By digest of the work of what waits, the first such kernel and its loops."""
         self._programs: dict[str, TileProgram | OpaqueProgram | str] = {} if known is None else known._programs
         """By digest of the work: a program, or why there is none."""
         self._scalars: dict[str, int] = {} if known is None else known._scalars
@@ -91,14 +105,62 @@ class SpaceBuilder:
             try:
                 candidate = self._make(atoms, outputs)
             except LegalityError as error:
-                self._reasons[key] = str(error)
-                if self._by_set.get((atoms, None)) is None:  # it may be a kernel if it writes something else
-                    self.space.refused[atoms] = str(error)
-                self._by_set[key] = None
+                self._refuse(key, str(error))
             else:
                 self._by_set[key] = candidate
                 self.space.candidates.append(candidate)
+                if candidate.lowered is None:
+                    self.waiting[key] = candidate
         return self._by_set[key]
+
+    def confirmed(self, atoms: AtomSet) -> bool:
+        """Whether a set that was added is a kernel for certain: one that waits is lowered."""
+        waiting = self.waiting.get((atoms, None))
+        return waiting is None or not isinstance(self.lower(waiting), str)
+
+    def lower(self, waiting: Candidate) -> TileProgram | OpaqueProgram | str:
+        """What a candidate that waits becomes, with all of its class; or why it is no kernel. See `settle`."""
+        work = work_of(waiting.digest)
+        if work not in self._programs:
+            atoms, kernel, domain = self._domains[work]
+            self._programs[work] = self._lower(kernel, work, self._most_scalars(atoms, kernel), domain)
+        return self._programs[work]
+
+    def as_it_is(self, candidate: Candidate) -> Candidate | None:
+        """A candidate, lowered if by now its class is; None if it turned out to be no kernel."""
+        if candidate.lowered is not None:
+            return candidate
+        program = self._programs.get(work_of(candidate.digest))
+        if isinstance(program, str):
+            return None
+        return candidate if program is None else replace(candidate, lowered=program)
+
+    def settle(self) -> None:
+        """End of waiting: of the candidates that wait those stay in the space that `lower` made kernels."""
+        settled: dict[Candidate, Candidate | None] = {}
+        for key, candidate in self.waiting.items():
+            program = self._programs.get(work_of(candidate.digest))
+            if program is None:
+                del self._by_set[key]
+                self.space.weighed += 1
+                settled[candidate] = None
+            elif isinstance(program, str):
+                self._refuse(key, program)
+                settled[candidate] = None
+            else:
+                settled[candidate] = self._by_set[key] = replace(candidate, lowered=program)
+        self.waits = False
+        self.waiting.clear()
+        self._domains.clear()
+        found = (settled.get(candidate, candidate) for candidate in self.space.candidates)
+        self.space.candidates[:] = [candidate for candidate in found if candidate is not None]
+
+    def _refuse(self, key: _Key, reason: str) -> None:
+        self._reasons[key] = reason
+        atoms, outputs = key
+        if outputs is None or self._by_set.get((atoms, None)) is None:  # else it is a kernel if it writes more
+            self.space.refused[atoms] = reason
+        self._by_set[key] = None
 
     def _named(self, atoms: AtomSet) -> str:
         """Which rule of the user asks for a kernel, if one does."""
@@ -119,12 +181,29 @@ class SpaceBuilder:
         pinned = self._graph.control.schedule_of(kernel.nodes) if self.is_ruled else None
         own, work = digests(kernel, pinned)
         self.tried.add(own)
-        if work not in self._programs:
-            self._programs[work] = self._lower(kernel, work, self._most_scalars(atoms, kernel))
-        program = self._programs[work]
+        program = self._programs.get(work) or self._tried(atoms, kernel, work)
         if isinstance(program, str):
             raise LegalityError(program)
         return Candidate(atoms, kernel, class_of(work, self._steering(kernel)), program)
+
+    def _tried(self, atoms: AtomSet, kernel: KernelCandidate, work: str) -> TileProgram | OpaqueProgram | str | None:
+        """A kernel of a new class, lowered; or why there is none; None if it waits."""
+        if work in self._domains:
+            return None
+        self.lowered_nodes += len(kernel.nodes)
+        domain = loops_of(kernel) if self.waits and len(atoms) > 1 else None
+        if domain is not None and repeats_little(kernel, self._elements(atoms)):
+            self._domains[work] = atoms, kernel, domain
+            return None
+        program = self._programs[work] = self._lower(kernel, work, self._most_scalars(atoms, kernel), domain)
+        return program
+
+    def _elements(self, atoms: AtomSet) -> int:
+        """Elements that atoms compute for one of each result, as kernels of their own."""
+        for atom in atoms:
+            if atom not in self._computed:
+                self._computed[atom] = elements(self.require(frozenset((atom,))).kernel)
+        return sum(self._computed[atom] for atom in atoms)
 
     def _outputs(self, atoms: AtomSet) -> tuple[Value, ...]:
         """What a kernel of these atoms writes. Raises LegalityError where it would have to wait for itself."""
@@ -143,12 +222,13 @@ class SpaceBuilder:
             raise LegalityError(f"a path leaves the set and comes back, and nothing here needs {idle}")
         return written
 
-    def _lower(self, kernel: KernelCandidate, digest: str, scalars: int) -> TileProgram | OpaqueProgram | str:
+    def _lower(
+        self, kernel: KernelCandidate, digest: str, scalars: int, domain: Domain | None
+    ) -> TileProgram | OpaqueProgram | str:
         """The kernel lowered, or why it cannot be."""
-        self.lowered_nodes += len(kernel.nodes)
         try:
             limits = replace(self._limits, scalars=scalars, passes=as_it_is)
-            program = lower(kernel, Schedule(), f"k_{digest[:12]}", limits)
+            program = lower(kernel, Schedule(), f"k_{digest[:12]}", limits, domain)
         except LegalityError as error:
             return self._in_tiles(kernel, digest) or str(error)
         if _is_tiled(program):

@@ -25,8 +25,15 @@ class Candidate:
     """Of its class: equal for kernels that do the same work, and that rules give the same schedule, if any. They are
     lowered, priced and tuned once. Where kernels are measured, classes differ by the values that steer kernels too
     (`measurement/inputvalues.py`): such kernels are lowered once, and measured and tuned each."""
-    program: TileProgram | OpaqueProgram
-    """The kernel under the canonical schedule. Shared by all candidates that do the same work."""
+    lowered: TileProgram | OpaqueProgram | None
+    """The kernel under the canonical schedule, shared by all candidates that do the same work. None while its price is
+    only estimated (`search/policies/promising.py`)."""
+
+    @property
+    def program(self) -> TileProgram | OpaqueProgram:
+        """The kernel, of a candidate that was lowered. All are that policies see."""
+        assert self.lowered is not None, "its price is only estimated"
+        return self.lowered
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -55,6 +62,9 @@ class Bounds:
     """Most atoms of a graph that is searched whole: twenty layers of BERT. A larger one is cut into segments."""
     segment: int = 160
     """Most atoms of a segment."""
+    estimated: bool = False
+    """Whether kernels are weighed by what their parts cost first, and lowered only where the cheapest plan may want
+    them (`search/policies/promising.py`)."""
     seconds: float = math.inf
     """When enumeration stops: greedy growth after nearly half of it, the small sets when a tenth is left. Infinite, the
     space does not depend on the machine."""
@@ -76,6 +86,9 @@ USUAL = Bounds()
 UNMEASURED = Bounds(measured=False)
 """Those for plans that a model alone chooses."""
 
+ESTIMATED = Bounds(measured=False, estimated=True)
+"""The same where the plan is wanted soon."""
+
 
 @dataclass(slots=True)
 class Space:
@@ -91,6 +104,8 @@ class Space:
     """The parts that were enumerated one by one; () for a graph that was enumerated whole."""
     late: int = 0
     """Those of them for which no time was left."""
+    weighed: int = 0
+    """Sets that were estimated to be of no use, and never lowered."""
     unprobed: int = 0
     """Atoms from which greedy growth did not begin or end, as it had lowered all that it may."""
 

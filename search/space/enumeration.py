@@ -24,6 +24,9 @@ from autofuse.search.space.segments import Segment, cut, structure
 
 _LEANER_SHARE = 0.1
 """Of the time: kept for kernels that write less."""
+_ALIKE = 4
+"""So many atoms of each kind, and more: their kernels are of few classes, and weighing them takes longer than lowering
+these."""
 _MANY = 3
 """Segments without an equal that may each try as many kernels as a whole graph; more of them share what these may."""
 
@@ -65,7 +68,9 @@ class _Enumeration:
         end = self.clock() + self.bounds.seconds
         for atom in atoms:
             self.growth.timed(lambda alone=frozenset((atom,)): self.builder.require(alone))
-        self.classes = self.bounds.most_classes(len(self.builder.tried), self.builder.classes_a_kind)
+        kinds = len(self.builder.tried)
+        self.builder.waits = self.builder.waits and len(atoms) < _ALIKE * kinds
+        self.classes = self.bounds.most_classes(kinds, self.builder.classes_a_kind)
         segments = cut(self.graph, self.bounds.segment) if len(atoms) > self.bounds.whole else (atoms,)
         grown = self._within(1 - _LEANER_SHARE, end) if leaner else end
         if len(segments) > 1:

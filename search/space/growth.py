@@ -38,6 +38,8 @@ class Growth:
         self._siblings: _Relation = _siblings(graph)
         self._absorbed: set[FusionAtom] = set()
         """Atoms that greedy growth from another one took into a large kernel."""
+        self._confirms = False
+        """Whether kernels that wait are lowered as growth comes to them."""
         self._loose = LooseTies(graph)
         self._tiny = {atom for atom in graph.atoms if not is_large(graph.writes[atom])}
         """Atoms whose results tie nothing together: a scalar that a hundred kernels read joins one of them at most."""
@@ -75,9 +77,23 @@ class Growth:
             elif self.is_late():
                 self.leave_out(late=True)
             else:
-                self._grow_greedily(atom)
+                self._absorb(self._grown_from(atom))
 
-    def _grow_greedily(self, atom: FusionAtom) -> None:
+    def _absorb(self, atoms: AtomSet) -> None:
+        """Grow from none of the atoms of a large kernel any more."""
+        if len(atoms) > 2 * self._bounds.atoms:
+            self._absorbed |= atoms
+
+    def _grown_from(self, atom: FusionAtom) -> AtomSet:
+        """What greedy growth from an atom reaches. Where kernels wait, the last is lowered; all are if it is none."""
+        grown = self._grown_greedily(atom)
+        if not self._builder.confirmed(grown):
+            self._confirms = True
+            grown = self._grown_greedily(atom)
+            self._confirms = False
+        return grown
+
+    def _grown_greedily(self, atom: FusionAtom) -> AtomSet:
         """Absorb neighbours while that is legal: producers first, then consumers and siblings.
 
         Steps double while they succeed, so that a kernel of hundreds of atoms is reached in a dozen tries.
@@ -102,8 +118,7 @@ class Growth:
                 step = 1
             else:
                 refused.add(options[0])
-        if len(current) > 2 * self._bounds.atoms:
-            self._absorbed |= current
+        return current
 
     def enumerate(self, atoms: Sequence[FusionAtom]) -> None:
         """All small sets of these atoms, smallest first, so that a bound cuts off the largest ones everywhere alike."""
@@ -138,7 +153,8 @@ class Growth:
         if size > MOST_CODE:
             self._space.refused.setdefault(atoms, f"its code would take long to generate: {size} operations")
             return None
-        return self.timed(lambda: self._builder.try_add(atoms))
+        found = self.timed(lambda: self._builder.try_add(atoms))
+        return None if self._confirms and not self._builder.confirmed(atoms) else found
 
     def timed(self, make: Callable[[], Candidate | None]) -> Candidate | None:
         """What `make` gives, which may lower a kernel, so that it is known how long that takes."""

@@ -77,6 +77,7 @@ class CpuTarget:
             passes=CpuPasses(self.device.vector_bits),
             workspaces=CpuWorkspaces(self.device.vector_bits),
             classes_a_kind=_CLASSES_A_KIND,
+            estimates=True,
             sorts=True,
             prologues=True,
             iteration_us=_ITERATION_US,
