@@ -67,10 +67,11 @@ class KeptDecision:
         from autofuse.plan.codec import decisions_to_json
         from autofuse.search.plugins.registry import HERE
         from autofuse.search.policies.deadline import DECIDED
+        from autofuse.search.variants.variants import LATE
 
         if isinstance(self.policy, str) and self.policy not in HERE:
             return
-        hurried = any(note.startswith(DECIDED) for note in document.notes)
+        hurried = any(note.startswith(DECIDED) or note.endswith(LATE) for note in document.notes)
         until = time.time() + _HURRIED_HOLDS_S if hurried else None
         own = replace(document, notes=document.notes[len(self.trace().notes) :])
         record = {"until": until, "decisions": decisions_to_json(own)}

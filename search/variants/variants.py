@@ -28,6 +28,8 @@ from autofuse.search.policies.policy import Partition
 
 LARGE = 2000
 """Nodes of a graph from which on its variants are not priced: each takes as long as compiling the program."""
+LATE = "was not priced: the time was up"
+"""How the note ends on a graph that a deadline left no time for: another run may choose otherwise."""
 _JOINED = tuple(replace(DEFAULT, unrolled=times) for times in ("2", "4", "8"))
 _SIGMA = 0.3
 """Deviation of log(measured / predicted) that a cost model is taken to have."""
@@ -94,7 +96,7 @@ def has_variants(program: Program) -> bool:
 
 def late(usual: Variant, choices: Choices) -> Variants:
     """The usual graph alone, as there is no time for another one."""
-    return Variants(usual, (), (f"graph variant {choices.label} was not priced: the time was up",))
+    return Variants(usual, (), (f"graph variant {choices.label} {LATE}",))
 
 
 def tried(usual: Variant, choices: Choices, decide: Callable[[], tuple[Context, Partition]]) -> Variants:
@@ -179,7 +181,7 @@ class _Pricing:
 
     def _priced(self, choices: Choices, program: Program) -> Variant | None:
         if self._is_late():
-            self.left_out.append(f"graph variant {choices.label} was not priced: the time was up")
+            self.left_out.append(f"graph variant {choices.label} {LATE}")
             return None
         bounds = self._context.kernels.bounds
         each = replace(bounds, seconds=bounds.seconds / len(alternatives()))
