@@ -10,10 +10,21 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import all_ops
 from autofuse.lazydataclass import dataclass
 from autofuse.passes.facts import Facts
+from autofuse.passes.matching import joined
 from autofuse.passes.rewriting import Call, Expression, Rules, call, rewrite
-from autofuse.passes.viewrules import broadcast, broadcast_in_shape
+from autofuse.passes.viewrules import (
+    broadcast,
+    broadcast_broadcast,
+    broadcast_in_shape,
+    reshape_reshaped,
+    transpose_nothing,
+    transpose_transposed,
+)
 
 _SUNK = ("reshape", "transpose", "broadcast_in_dim")
+_MOST_VIEWS = 8
+"""So many views, one of the other, are as much as an op goes before: in a chain that keeps turning its operand, each op
+would go before all views that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +45,20 @@ class SinkViews:
 
 
 def _rules() -> Rules:
-    return {op.name: (_sink,) for op in all_ops() if op.role is Role.ELEMENTWISE}
+    """Views that meet on their way are one: a chain has as many rewritten nodes as it has nodes."""
+    merged: Rules = {
+        "reshape": (reshape_reshaped,),
+        "transpose": (transpose_nothing, transpose_transposed),
+        "broadcast_in_dim": (broadcast_broadcast,),
+    }
+    return joined(merged, {op.name: (_sink,) for op in all_ops() if op.role is Role.ELEMENTWISE})
 
 
 def _sink(node: Node, facts: Facts) -> Call | None:
     if node.output.type.size == 0:
         return None
     view = _common_view(node, facts)
-    if view is None:
+    if view is None or _is_high(view, facts):
         return None
     shape = view.inputs[0].type.shape
     operands = [_before(value, view, shape, facts) for value in node.inputs]
@@ -60,6 +77,16 @@ def _common_view(node: Node, facts: Facts) -> Node | None:
     moved = [view for view in views if view.op != "broadcast_in_dim"]
     of_arrays = [view for view in views if view.inputs[0].type.shape]
     return (moved or of_arrays or views)[0]
+
+
+def _is_high(view: Node, facts: Facts) -> bool:
+    """Whether a view is one of many others."""
+    below: Node | None = view
+    for _ in range(_MOST_VIEWS):
+        below = facts.producer(below.inputs[0], *_SUNK)
+        if below is None:
+            return False
+    return True
 
 
 def _before(value: Value, view: Node, shape: Sequence[int], facts: Facts) -> Expression | None:

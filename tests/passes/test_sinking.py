@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from autofuse.ir import dtypes
 from autofuse.passes.sinking import SinkViews
 
@@ -19,6 +21,20 @@ def test_a_chain_on_a_transpose_is_computed_before_it(sketch, ops, assert_same):
     assert after.nodes[-1].name == "result"
     assert_same(graph, after)
     assert SinkViews().apply(after) is after
+
+
+@pytest.mark.parametrize("is_reshaped", [False, True])
+def test_a_long_chain_that_turns_its_operand_is_walked_step_by_step(sketch, assert_same, is_reshaped):
+    value = sketch.arg("f32[3,4]")
+    for _ in range(400):
+        value = sketch.emit("transpose", [value], permutation=(1, 0))
+        if is_reshaped:
+            value = sketch.emit("reshape", [value], shape=(3, 4))
+        value = sketch.emit("multiply", [value, sketch.splat(0.5, value)])
+    graph = sketch.finish([value])
+    after = SinkViews().apply(graph)
+    assert len(after.nodes) <= len(graph.nodes)
+    assert_same(graph, after)
 
 
 def test_two_equal_reshapes_sink_together(sketch, ops, assert_same):
