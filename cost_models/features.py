@@ -73,6 +73,24 @@ class Reuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Visits:
+    """Lines that a kernel visits at run-time positions, none more often than others."""
+
+    held: int
+    """Bytes of what they are spread over."""
+    once: int
+    """Bytes that are read in any case."""
+    read: int
+    written: int
+    """Bytes of the lines of all visits."""
+
+    def traffic(self, capacity: float) -> tuple[float, float]:
+        """(bytes read, bytes written) across the boundary of a cache of `capacity` bytes. It holds its part of them."""
+        missed = max(0.0, 1.0 - capacity / self.held) if self.held else 0.0
+        return self.once + missed * self.read, missed * self.written
+
+
+@dataclass(frozen=True, slots=True)
 class AccessCounts:
     """Memory instructions executed, in vectors (or single elements where a stage has no lanes), by how they walk."""
 
@@ -240,9 +258,9 @@ class OpaqueFeatures:
     """Pieces that workers share of these loops."""
     copied_bytes: int = 0
     """Bytes moved before, by all workers: x to the result, 512000."""
-    reuse: Reuse = Reuse(())
+    visits: Visits = Visits(0, 0, 0, 0)
     """What loops with run-time positions move into a cache. One that holds x, and whatever else such positions are of,
-    moves `moved_bytes`; others the lines of each row that is visited: 100 times 256 bytes, read and written."""
+    reads `moved_bytes`; one that holds a part, of the other visits the lines: 100 times 256 bytes, read and written."""
 
 
 @dataclass(frozen=True, slots=True)

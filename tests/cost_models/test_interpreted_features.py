@@ -2,6 +2,7 @@
 
 import pytest
 
+from autofuse.cost_models.features import Visits
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
@@ -78,4 +79,4 @@ def test_loops_of_a_scatter():
     assert (opaque.nodes, opaque.shares) == (0, 1)
     # 100 indices, 1.8 ns each; 400 vectors: four instructions of 0.3 ns; of that a fifth
     assert opaque.coded_ns == pytest.approx(0.2 * (100 * 1.8 + 400 * 4 * 0.3))
-    assert opaque.reuse.levels == ((256000, 26000, 0), (0, 26000 + 25600, 25600))
+    assert opaque.visits == Visits(held=256000, once=26000, read=25600, written=25600)

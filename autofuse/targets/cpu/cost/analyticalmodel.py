@@ -228,7 +228,7 @@ class AnalyticalCpuModel:
         workers = min(threads, opaque.shares)
         every = opaque.moved_bytes + opaque.copied_bytes
         moving = opaque.moved_bytes / self._memory.copy_bytes_per_us(every, workers)
-        moving = max(moving, self._memory.visited_us(opaque.reuse, workers))
+        moving = max(moving, self._memory.visited_us(opaque.visits, workers))
         us = max(moving, opaque.coded_ns / 1e3 / workers) + _CALL_US
         shared = workers > 1
         if opaque.copied_bytes:

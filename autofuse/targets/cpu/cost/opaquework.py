@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from autofuse.cost_models.features import OpaqueFeatures, Reuse
+from autofuse.cost_models.features import OpaqueFeatures, Visits
 from autofuse.cost_models.regions import LINE_BYTES
 from autofuse.ir.graph import Graph, Node
 from autofuse.ir.index import Element
@@ -41,11 +41,11 @@ def _coded(program: OpaqueProgram, node: Node, vector_bits: int) -> OpaqueFeatur
     """
     graph = program.graph
     moved = sum(value.type.nbytes for value in (*graph.inputs, *graph.outputs))
-    reuse = Reuse(())
+    visits = Visits(0, 0, 0, 0)
     if role_of(node) is Role.SCATTER:
         scatter = ScatterLoops(program, node, vector_bits)
         ns, shares, copied = _scatter_ns(scatter), scatter.split().blocks, 2 * node.outputs[0].type.nbytes
-        reuse = _visits(scatter, max(moved - copied, 0))
+        visits = _visits(scatter, max(moved - copied, 0))
         behind = scatter.epilogue()
         if behind is not None:
             ns += behind.ns
@@ -63,7 +63,7 @@ def _coded(program: OpaqueProgram, node: Node, vector_bits: int) -> OpaqueFeatur
         coded_ns=ns,
         shares=max(shares, 1),
         copied_bytes=copied,
-        reuse=reuse,
+        visits=visits,
     )
 
 
@@ -78,19 +78,19 @@ def _scatter_ns(scatter: ScatterLoops) -> float:
     return _SCATTERS * others + _COMPUTES * computing / lanes + _AHEAD_NS * updates * (scatter.ahead > 1)
 
 
-def _visits(scatter: ScatterLoops, once: int) -> Reuse:
+def _visits(scatter: ScatterLoops, once: int) -> Visits:
     """Each update visits a row of the operand, and rows of what is read at run-time positions."""
     updates = math.prod(symbol.extent for symbol in scatter.symbols)
     row = scatter.symbols[-1].extent if scatter.is_run else 1
     lines = -(-row * scatter.dtype.itemsize // LINE_BYTES) * LINE_BYTES
     written = updates // max(row, 1) * lines
-    read, regions = written, scatter.node.outputs[0].type.nbytes
+    read, held = written, scatter.node.outputs[0].type.nbytes
     buffers = {buffer.name: buffer.type for buffer in scatter.program.buffers}
     for load in scatter.elements.statements:
         if isinstance(load, Load) and any(isinstance(variable, Element) for variable, _ in load.offset.terms):
             read += updates // max(row, 1) * -(-row * load.dtype.itemsize // LINE_BYTES) * LINE_BYTES
-            regions += buffers[load.buffer].nbytes
-    return Reuse(((regions, once, 0), (0, once + read, written)))
+            held += buffers[load.buffer].nbytes
+    return Visits(held, once, read, written)
 
 
 def _called(program: OpaqueProgram) -> OpaqueFeatures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autofuse.cost_models.features import BufferFeatures, KernelFeatures, PhaseFeatures, Reuse
+from autofuse.cost_models.features import BufferFeatures, KernelFeatures, PhaseFeatures, Visits
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.device.describe import CpuDescription, Rate
 
@@ -74,14 +74,14 @@ class MemoryModel:
             times.append((_READ * read + weight * written) / self._rate(boundary.rate, workers))
         return times
 
-    def visited_us(self, reuse: Reuse, workers: int) -> float:
+    def visited_us(self, visits: Visits, workers: int) -> float:
         """What loops that visit lines at run-time positions bring from beyond the second cache, with all workers.
 
         Between the first two caches, as many visits are under way at a time as hide what moves.
         """
         times = [0.0]
         for boundary in self._boundaries[1:]:
-            read, written = reuse.traffic(_FILL * self._rate(boundary.capacity, workers) / workers)
+            read, written = visits.traffic(_FILL * self._rate(boundary.capacity, workers) / workers)
             times.append((_READ * read + _WRITE * written) / self._rate(boundary.rate, workers))
         return _together(times)
 

@@ -45,8 +45,9 @@ def test_updates_that_are_computed_are_so_in_vectors():
 def test_rows_that_no_cache_holds_are_moved_for_each_visit():
     near, far = (features(scattered(rows, columns=(64,))).opaque for rows in (64, 1 << 20))
     for opaque, nbytes in ((near, 64 * 256), (far, (1 << 20) * 256)):
-        assert opaque.reuse.traffic(nbytes) == (opaque.moved_bytes, 0)
-        assert opaque.reuse.traffic(0) == (opaque.moved_bytes + UPDATES * 256, UPDATES * 256)
+        assert opaque.visits.traffic(nbytes) == (opaque.moved_bytes, 0)
+        assert opaque.visits.traffic(nbytes / 2) == (opaque.moved_bytes + UPDATES * 128, UPDATES * 128)
+        assert opaque.visits.traffic(0) == (opaque.moved_bytes + UPDATES * 256, UPDATES * 256)
 
 
 def test_they_are_priced_so():
@@ -58,5 +59,5 @@ def test_they_are_priced_so():
 
 def test_a_vector_of_updates_is_one_element_each_for_its_place():
     opaque = features(scattered(1 << 20)).opaque
-    assert opaque.reuse.traffic(0)[1] == UPDATES * 64  # a line for each
+    assert opaque.visits.traffic(0)[1] == UPDATES * 64  # a line for each
     assert opaque.coded_ns == pytest.approx(0.2 * UPDATES * (1.5 + 5 * 0.3), rel=0.3)
