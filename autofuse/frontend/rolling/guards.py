@@ -10,7 +10,6 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from autofuse.frontend.rolling.targets import Listed, require_unchanged, target_
 from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracecontext import innermost_fork
 from autofuse.frontend.tracer import TracerArray
+from autofuse.lazydataclass import is_dataclass
 
 _PURE = frozenset(
     # iterators aside, these change nothing
