@@ -19,6 +19,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from autofuse.frontend.rolling.ownstatements import OwnStatements, placed
+
 
 def without_breaks(function: ast.FunctionDef, prefix: str) -> None:
     """Rewrite the loops of a function definition. `prefix`: begins names that its source does not have."""
@@ -49,31 +51,7 @@ def continued(body: list[ast.stmt]) -> list[ast.stmt]:
     return body
 
 
-class _Changer(ast.NodeTransformer):
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._count = 0
-
-    def statements(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Statements without breaks, as far as may be."""
-        made: list[ast.stmt] = []
-        for statement in body:
-            new: Any = self.visit(statement)
-            made += new if isinstance(new, list) else [new]
-        return made
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return node  # rewritten by itself
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return node
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        return node
-
+class _Changer(OwnStatements, ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> Any:
         self.generic_visit(node)
         left, walk, place = (f"{self._prefix}{what}_{self._count}" for what in ("left", "walk", "place"))
@@ -88,7 +66,7 @@ class _Changer(ast.NodeTransformer):
         test = ast.BoolOp(ast.And(), [_not(left), _method(walk, "has", place)])
         loop = ast.While(test, [*steps, *body], [])
         before = [_set(left, ast.Constant(False)), _set(walk, begin), _set(place, ast.Constant(0))]
-        return _placed([*before, loop, *_else(left, node.orelse)], node)
+        return placed([*before, loop, *_else(left, node.orelse)], node)
 
     def visit_While(self, node: ast.While) -> Any:
         self.generic_visit(node)
@@ -98,7 +76,7 @@ class _Changer(ast.NodeTransformer):
             return node
         is_endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
         test = _not(left) if is_endless else ast.BoolOp(ast.And(), [_not(left), node.test])
-        return _placed([_set(left, ast.Constant(False)), ast.While(test, body, []), *_else(left, node.orelse)], node)
+        return placed([_set(left, ast.Constant(False)), ast.While(test, body, []), *_else(left, node.orelse)], node)
 
     def _body(self, body: list[ast.stmt], left: str) -> list[ast.stmt] | None:
         """A loop's body that sets `left` in place of its breaks; None if it has none, or one that is elsewhere."""
@@ -119,13 +97,13 @@ def _flagged(body: Sequence[ast.stmt], left: str) -> list[ast.stmt]:
         rest = body[position + 1 :]
         sides = [_side(side, rest, left) for side in (statement.body, statement.orelse)]
         made = ast.If(statement.test, sides[0] or [ast.Pass()], sides[1])
-        return [*body[:position], *_placed([made], statement)]
+        return [*body[:position], *placed([made], statement)]
     return list(body)
 
 
 def _side(side: Sequence[ast.stmt], rest: Sequence[ast.stmt], left: str) -> list[ast.stmt]:
     if side and isinstance(side[-1], ast.Break):
-        return [*side[:-1], *_placed([_set(left, ast.Constant(True))], side[-1])]
+        return [*side[:-1], *placed([_set(left, ast.Constant(True))], side[-1])]
     return _flagged([*side, *rest], left)
 
 
@@ -144,7 +122,3 @@ def _method(walk: str, name: str, place: str) -> ast.expr:
 
 def _else(left: str, orelse: list[ast.stmt]) -> list[ast.stmt]:
     return [ast.If(_not(left), orelse, [])] if orelse else []
-
-
-def _placed(statements: Sequence[ast.stmt], node: ast.stmt) -> list[ast.stmt]:
-    return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]

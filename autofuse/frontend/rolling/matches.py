@@ -19,32 +19,16 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from autofuse.frontend.rolling.ownstatements import OwnStatements, placed
+
 
 def without_matches(function: ast.FunctionDef, prefix: str) -> None:
     """Rewrite a function definition. `prefix`: begins names that its source does not have."""
-    changer = _Changer(prefix)
-    function.body = [changer.visit(statement) for statement in function.body]
-    function.body = [each for made in function.body for each in (made if isinstance(made, list) else [made])]
+    function.body = _Changer(prefix).statements(function.body)
     ast.fix_missing_locations(function)
 
 
-class _Changer(ast.NodeTransformer):
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._count = 0
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return node  # rewritten by itself
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return node
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        return node
-
+class _Changer(OwnStatements, ast.NodeTransformer):
     def visit_Match(self, node: ast.Match) -> Any:
         self.generic_visit(node)
         if not all(_is_simple(case.pattern) for case in node.cases):
@@ -77,9 +61,9 @@ def _chain(cases: Sequence[ast.match_case], subject: str) -> list[ast.stmt]:
         bound = [ast.Assign([ast.Name(name, ast.Store())], _asked(subject))]
     tests = [test for test in (_test(case.pattern, subject), case.guard) if test is not None]
     if not tests:
-        return [*_placed(bound, case.pattern), *case.body]
+        return [*placed(bound, case.pattern), *case.body]
     test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
-    return _placed([*bound, ast.If(test, case.body, others)], case.pattern)
+    return placed([*bound, ast.If(test, case.body, others)], case.pattern)
 
 
 def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
@@ -96,7 +80,3 @@ def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
 
 def _asked(subject: str) -> ast.expr:
     return ast.Name(subject, ast.Load())
-
-
-def _placed(statements: Sequence[ast.stmt], node: ast.pattern) -> list[ast.stmt]:
-    return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]

@@ -23,6 +23,7 @@ from autofuse.frontend.rolling.breaks import continued, jumps, without_breaks
 from autofuse.frontend.rolling.comprehensions import can_be_call, in_parts
 from autofuse.frontend.rolling.liveness import Liveness
 from autofuse.frontend.rolling.matches import without_matches
+from autofuse.frontend.rolling.ownstatements import Statements
 from autofuse.frontend.rolling.returns import PREFIX, without_returns
 from autofuse.frontend.rolling.variables import Variables, bound_names, handed_on, own_nodes, variables_of
 
@@ -62,7 +63,7 @@ def rewritten(function: ast.FunctionDef) -> ast.FunctionDef:
     return _Rewriter(function).function()
 
 
-class _Rewriter(ast.NodeTransformer):
+class _Rewriter(Statements, ast.NodeTransformer):
     def __init__(self, function: ast.FunctionDef) -> None:
         without_matches(function, PREFIX)
         without_returns(function)
@@ -79,7 +80,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def function(self) -> ast.FunctionDef:
         """The whole definition. A variable that only new functions bind gets a place in this one, and no value."""
-        body = [*self._declared(), *self._statements(self._function.body)]
+        body = [*self._declared(), *self.statements(self._function.body)]
         places = sorted(self._moved - self._nonlocal)
         if places:
             targets: list[ast.expr] = [ast.Name(name, ast.Store()) for name in places]
@@ -98,13 +99,6 @@ class _Rewriter(ast.NodeTransformer):
             read = _later(_located(ast.Tuple(names, ast.Load()), self._function))
             made.append(ast.Expr(_call("_af_outer", read)))
         return [ast.fix_missing_locations(ast.copy_location(statement, self._function)) for statement in made]
-
-    def _statements(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
-        for statement in statements:
-            new: Any = self.visit(statement)
-            made += new if isinstance(new, list) else [new]
-        return made
 
     # scopes of their own
 
@@ -128,13 +122,13 @@ class _Rewriter(ast.NodeTransformer):
         found = variables_of([_bind(node.target), *body], self._live.behind(node), self._live.elsewhere, self._handed)
         items = self.visit(node.iter)
         if not self._can_move([*body, _bind(node.target)], found):
-            node.iter, node.body, node.orelse = items, self._statements(node.body), self._statements(node.orelse)
+            node.iter, node.body, node.orelse = items, self.statements(node.body), self.statements(node.orelse)
             return node
         store = ast.copy_location(ast.Assign([node.target], ast.Name(_ITEM, ast.Load())), node)
         name = self._name("body")
-        moved = self._define(name, [self.visit(store), *self._statements(body)], found, [_ITEM], node)
+        moved = self._define(name, [self.visit(store), *self.statements(body)], found, [_ITEM], node)
         run = ast.Expr(_call("_af_for", items, ast.Name(name, ast.Load()), _constant(found), ast.Constant(node.lineno)))
-        return [moved, ast.copy_location(run, node), *self._statements(node.orelse)]
+        return [moved, ast.copy_location(run, node), *self.statements(node.orelse)]
 
     def visit_While(self, node: ast.While) -> Any:
         body = continued(node.body)
@@ -148,11 +142,11 @@ class _Rewriter(ast.NodeTransformer):
         asked = [*before, ast.copy_location(ast.Return(condition), node)]
         moved = [
             self._define(test, asked, own if own.assigned else None, [], node),
-            self._define(name, self._statements(body), found, [], node),
+            self._define(name, self.statements(body), found, [], node),
         ]
         names = (ast.Name(test, ast.Load()), ast.Name(name, ast.Load()))
         run = ast.Expr(_call("_af_while", *names, _constant(found), ast.Constant(node.lineno)))
-        return [*moved, ast.copy_location(run, node), *self._statements(node.orelse)]
+        return [*moved, ast.copy_location(run, node), *self.statements(node.orelse)]
 
     def visit_If(self, node: ast.If) -> Any:
         found = variables_of([*node.body, *node.orelse], self._live.behind(node), self._live.elsewhere)
@@ -160,11 +154,11 @@ class _Rewriter(ast.NodeTransformer):
         sides = [*node.body, *node.orelse]
         raises = any(isinstance(inner, ast.Raise) for inner in own_nodes(sides))
         if raises or not self._can_move(sides, found):
-            node.test, node.body, node.orelse = test, self._statements(node.body), self._statements(node.orelse)
+            node.test, node.body, node.orelse = test, self.statements(node.body), self.statements(node.orelse)
             return [*before, node]
         names = [self._name(side) for side in ("then", "else")]
         bodies = zip(names, (node.body, node.orelse), strict=True)
-        moved = [self._define(name, self._statements(side) or [ast.Pass()], found, [], node) for name, side in bodies]
+        moved = [self._define(name, self.statements(side) or [ast.Pass()], found, [], node) for name, side in bodies]
         functions = [ast.Name(name, ast.Load()) for name in names]
         run = ast.Expr(_call("_af_if", test, *functions, _constant(found), ast.Constant(node.lineno)))
         return [*before, *moved, ast.copy_location(run, node)]
