@@ -89,12 +89,17 @@ def learned_model(base: CostModel, identity: Identity, folder: Path | None = Non
         return LearnedModel(base, None, f"no model was trained for backend {identity.backend}: prices are analytical")
     trained = load(path)
     _require_same_base(trained.card, base, str(path))
-    differences = [d for d in compare(trained.card.identity, identity) if d.field not in NOT_COMPARED]
+    differences = min((differing(machine, identity) for machine in trained.card.machines), key=len)
     if differences:
-        fields = ", ".join(difference.field for difference in differences)
+        fields = ", ".join(differences)
         note = f"the learned model is of another machine or toolchain (different: {fields}): prices are analytical"
         return LearnedModel(base, None, note)
     return LearnedModel(base, trained)
+
+
+def differing(machine: Identity, other: Identity) -> list[str]:
+    """The fields in which two machines differ for a learned model; none: what one tells holds for the other."""
+    return [difference.field for difference in compare(machine, other) if difference.field not in NOT_COMPARED]
 
 
 def _require_same_base(card: Card, base: CostModel, what: str) -> None:

@@ -29,14 +29,15 @@ from autofuse.plan.atomic import written_whole
 from autofuse.plan.identity import Identity, identity_from, identity_to_json
 from autofuse.strictjson import Item, parse
 
-FORMAT = 1
+FORMAT = 2
 """Of the files. Raised when a reader of an earlier version would misread them."""
 _MOST_BYTES = 32 << 20
 """Of the card, of the archive, and of what it holds."""
 _MOST_DEPTH = 12
+_MOST_MACHINES = 100
 _FORESTS = ("mean", "spread")
 _CARD = (
-    *("format", "feature_version", "columns", "base", "base_version", "identity", "most_log", "spread_scale"),
+    *("format", "feature_version", "columns", "base", "base_version", "machines", "most_log", "spread_scale"),
     *("records", "programs", "dataset", "metrics", "commit", "sha256"),
 )
 """Keys of a card."""
@@ -50,8 +51,8 @@ class Card:
     """`name` of the description of the model that it corrects."""
     base_version: int
     """Its `version`."""
-    identity: Identity
-    """Of the machine that the records come from."""
+    machines: tuple[Identity, ...]
+    """One identity of each machine that the records come from."""
     most_log: float
     """Largest correction of the logarithm of a price, up or down; what it was trained on was clipped to it."""
     spread_scale: float
@@ -137,7 +138,7 @@ def _card_to_json(card: Card, sha256: str) -> dict[str, Any]:
         "columns": list(COLUMNS),
         "base": card.base,
         "base_version": card.base_version,
-        "identity": identity_to_json(card.identity),
+        "machines": [identity_to_json(machine) for machine in card.machines],
         "most_log": card.most_log,
         "spread_scale": card.spread_scale,
         "records": card.records,
@@ -163,7 +164,7 @@ def _card_from(item: Item) -> tuple[Card, str]:
     card = Card(
         base=keys["base"].text(),
         base_version=keys["base_version"].integer(0, 1 << 31),
-        identity=identity_from(keys["identity"]),
+        machines=_machines_from(keys["machines"]),
         most_log=keys["most_log"].number(0.0, 20.0),
         spread_scale=keys["spread_scale"].number(1e-3, 1e3),
         records=keys["records"].integer(0, 1 << 40),
@@ -173,6 +174,13 @@ def _card_from(item: Item) -> tuple[Card, str]:
         commit=keys["commit"].text(),
     )
     return card, keys["sha256"].text()
+
+
+def _machines_from(item: Item) -> tuple[Identity, ...]:
+    machines = tuple(map(identity_from, item.items(_MOST_MACHINES)))
+    if len({machine.backend for machine in machines}) != 1:
+        item.fail("must be one machine or more, all of one backend")
+    return machines
 
 
 class _Archive:

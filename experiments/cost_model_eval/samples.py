@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.cost_models.base import CostModel, KernelFacts
 from autofuse.cost_models.covariates import covariates
-from autofuse.cost_models.learned.model import NOT_COMPARED
+from autofuse.cost_models.learned.model import differing
 from autofuse.errors import AutofuseError, MeasureError
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower, plain_scalars
@@ -23,7 +23,7 @@ from autofuse.lower.tile import OpaqueProgram
 from autofuse.measurement.columns import read_columns
 from autofuse.measurement.observations import Observation, observations
 from autofuse.measurement.sources import kernel_from
-from autofuse.plan.identity import Identity, compare
+from autofuse.plan.identity import Identity
 from autofuse.strictjson import parse
 from autofuse.targets.base import Target, target_for
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
@@ -97,7 +97,7 @@ def _machines(identities: Iterable[Identity]) -> dict[Identity, int]:
     known: list[Identity] = []
     found: dict[Identity, int] = {}
     for one in identities:
-        alike = (n for n, other in enumerate(known) if not {d.field for d in compare(other, one)} - NOT_COMPARED)
+        alike = (n for n, other in enumerate(known) if not differing(other, one))
         found[one] = next(alike, len(known))
         if found[one] == len(known):
             known.append(one)

@@ -19,22 +19,20 @@ from figures import figures
 from provenance import ROOT, commit
 from samples import Samples, samples_of, target_of
 
-from autofuse.cost_models.learned.model import NOT_COMPARED, learned_model
+from autofuse.cost_models.learned.model import learned_model
 from autofuse.cost_models.learned.trained import Card, Trained, save
 from autofuse.cost_models.learned.training import USUAL, Examples, Settings, train
 from autofuse.errors import AutofuseError, ModelError
-from autofuse.plan.identity import compare
+from autofuse.plan.identity import Identity
 
 
 def trained_on(samples: Samples, dataset: str, settings: Settings = USUAL, seed: int = 0) -> Trained:
     """A model of all samples, its card with figures of held-out programs.
 
-    Raises ModelError for records of two machines.
+    Each residual is of the machine's own prices, so those of several machines are learned from together. Raises
+    ModelError for records of two backends.
     """
-    first = samples.seen[0].identity
-    others = {d.field for one in samples.seen for d in compare(first, one.identity)} - NOT_COMPARED
-    if others:
-        raise ModelError(f"the records are of several machines ({', '.join(sorted(others))} differ); train on one's")
+    machines = _machines(samples)
     groups = samples.numbered("grouped")
     fitted = train(Examples(samples.rows, samples.logs, groups), settings, seed)
     sigma = np.exp(fitted.spread.predict(samples.rows)) * fitted.spread_scale
@@ -43,7 +41,7 @@ def trained_on(samples: Samples, dataset: str, settings: Settings = USUAL, seed:
     card = Card(
         base=base["name"],
         base_version=base["version"],
-        identity=first,
+        machines=machines,
         most_log=settings.most_log,
         spread_scale=fitted.spread_scale,
         records=len(samples.seen),
@@ -53,6 +51,16 @@ def trained_on(samples: Samples, dataset: str, settings: Settings = USUAL, seed:
         commit=commit(),
     )
     return Trained(card, fitted.mean, fitted.spread)
+
+
+def _machines(samples: Samples) -> tuple[Identity, ...]:
+    """One identity of each machine, the one with most records first."""
+    numbers, first, records = np.unique(samples.numbered("machine"), return_index=True, return_counts=True)
+    machines = tuple(samples.seen[first[n]].identity for n in sorted(numbers, key=lambda n: -records[n]))
+    backends = sorted({machine.backend for machine in machines})
+    if len(backends) > 1:
+        raise ModelError(f"the records are of several backends ({', '.join(backends)}); train on one's")
+    return machines
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -65,9 +73,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         samples = samples_of(options.records)
         trained = trained_on(samples, hashlib.sha256(options.records.read_bytes()).hexdigest())
-        path = options.out / f"{trained.card.identity.backend}.json"
+        path = options.out / f"{trained.card.machines[0].backend}.json"
         save(trained, path)
-        learned_model(target_of(samples.seen[0]).cost_model(), trained.card.identity, options.out)  # it can be loaded
+        learned_model(
+            target_of(samples.seen[0]).cost_model(), trained.card.machines[0], options.out
+        )  # it can be loaded
     except AutofuseError as error:
         print(error, file=sys.stderr)
         return 2

@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def of_this_machine():
-    return replace(trained_model(), card=replace(trained_model().card, identity=find_target().identity))
+    return replace(trained_model(), card=replace(trained_model().card, machines=(find_target().identity,)))
 
 
 @pytest.mark.parametrize("asked", [{"policy": "learned"}, {"model": "learned"}])

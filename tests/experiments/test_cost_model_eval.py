@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from autofuse.cost_models.learned import training
-from autofuse.cost_models.learned.trained import load
+from autofuse.cost_models.learned.model import learned_model
+from autofuse.cost_models.learned.trained import load, save
 from autofuse.errors import ModelError
 from autofuse.fusion.candidate import work_of
 from autofuse.ir.graphtext import print_graph
@@ -27,6 +28,7 @@ from autofuse.targets.cpu.cost.floor import floor_us
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.target import CpuTarget
+from autofuse.testing.counted.target import CountedTarget
 from autofuse.testing.devices import server
 from autofuse.testing.graphs import random_graph
 from autofuse.testing.partitions import context_of
@@ -190,14 +192,29 @@ def test_a_model_is_trained_and_can_be_loaded(study, records, tmp_path, capsys):
     assert card.metrics.keys() == {"mape", "sigma", "pairs"}
 
 
-def test_records_of_two_machines_are_not_mixed(study, records):
+def test_a_model_of_records_of_two_machines_is_for_both(study, records, tmp_path):
     samples = study["samples"].samples_of(records)
-    other = replace(samples.seen[0], identity=replace(TARGET.identity, l3_bytes=1))
-    samples = type(samples)(
-        **{**{f: getattr(samples, f) for f in samples.__dataclass_fields__}, "seen": [other, *samples.seen[1:]]}
-    )
-    with pytest.raises(ModelError, match="several machines \\(l3_bytes differ\\)"):
-        study["train"].trained_on(samples, "")
+    machine, other = TARGET.identity, replace(TARGET.identity, l3_bytes=1)
+    seen = [replace(one, identity=other) for one in samples.seen[:3]]
+    trained = study["train"].trained_on(replaced(samples, seen=[*seen, *samples.seen[3:]]), "")
+    assert [one.l3_bytes for one in trained.card.machines] == [machine.l3_bytes, 1]
+    save(trained, tmp_path / "cpu.json")
+    base = AnalyticalCpuModel(TARGET.device)
+    for known in (machine, other):
+        assert learned_model(base, known, tmp_path).note is None
+    assert "(different: l2_bytes)" in learned_model(base, replace(other, l2_bytes=1), tmp_path).note
+
+
+def test_records_of_two_backends_are_not_mixed(study, records):
+    samples = study["samples"].samples_of(records)
+    other = replace(samples.seen[0], identity=CountedTarget().identity)
+    with pytest.raises(ModelError, match="several backends \\(counted, cpu\\)"):
+        study["train"].trained_on(replaced(samples, seen=[other, *samples.seen[1:]]), "")
+
+
+def replaced(samples, **fields):
+    """Samples with other fields, and nothing of what was derived from them."""
+    return type(samples)(**{f: fields.get(f, getattr(samples, f)) for f in samples.__dataclass_fields__})
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more"])

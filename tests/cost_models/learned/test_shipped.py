@@ -29,7 +29,7 @@ def test_programs_that_were_held_out_are_predicted_well(path):
 
 def test_on_its_machine_prices_are_corrected_within_bounds():
     base, card = AnalyticalCpuModel(server(2)), load(TRAINED / "cpu.json").card
-    model = learned_model(base, card.identity)
+    model = learned_model(base, card.machines[0])
     assert model.note is None
     told, plain = model.price(FACTS), base.price(FACTS)
     assert (told.us != plain.us).all()
@@ -40,13 +40,13 @@ def test_on_its_machine_prices_are_corrected_within_bounds():
 @pytest.mark.parametrize("fields", [{"threads": 1}, {"generator": "cpu/99"}])
 def test_threads_and_generators_are_no_other_machine(fields):
     base, card = AnalyticalCpuModel(server(2)), load(TRAINED / "cpu.json").card
-    assert learned_model(base, replace(card.identity, **fields)).note is None
+    assert learned_model(base, replace(card.machines[0], **fields)).note is None
 
 
 @pytest.mark.parametrize("fields", [{"l2_bytes": 1 << 20}, {"llvm": "1.0"}, {"blas_library": "another"}])
 def test_another_machine_or_toolchain_gets_analytical_prices_and_a_note(fields):
     base, card = AnalyticalCpuModel(server(2)), load(TRAINED / "cpu.json").card
-    model = learned_model(base, replace(card.identity, **fields))
+    model = learned_model(base, replace(card.machines[0], **fields))
     assert model.note is not None
     assert next(iter(fields)) in model.note
     assert (model.price(FACTS).us == base.price(FACTS).us).all()

@@ -66,13 +66,14 @@ def test_a_correction_is_bounded(card):
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"format": 2}, "format"),
+        ({"format": 1}, "format"),
         ({"format": None}, "format"),
         ({"feature_version": 1}, "feature_version"),
         ({"columns": ["one"]}, "columns"),
         ({"base": 3}, "base"),
         ({"base_version": None}, "base_version"),
-        ({"identity": {"backend": "abacus"}}, "identity.backend"),
+        ({"machines": [{"backend": "abacus"}]}, "machines[0].backend"),
+        ({"machines": []}, "machines: must be one machine or more"),
         ({"most_log": -1.0}, "most_log"),
         ({"spread_scale": 0.0}, "spread_scale"),
         ({"metrics": {"mape": "good"}}, "metrics.mape"),
