@@ -41,8 +41,8 @@ class Growth:
         self._confirms = False
         """Whether kernels that wait are lowered as growth comes to them."""
         self._loose = LooseTies(graph)
-        self._tiny = {atom for atom in graph.atoms if not is_large(graph.writes[atom])}
-        """Atoms whose results tie nothing together: a scalar that a hundred kernels read joins one of them at most."""
+        self._followed: _Relation = _followed(graph)
+        """Of the atoms whose results tie nothing together, those that go on with them alone."""
 
     def keep_inside(self, segments: Sequence[Segment]) -> None:
         """Grow no set from one segment into another from now on."""
@@ -50,6 +50,7 @@ class Growth:
         self._makers = _inside(self._makers, home)
         self._following = _inside(self._following, home)
         self._siblings = _inside(self._siblings, home)
+        self._followed = _inside(self._followed, home)
 
     def is_late(self, atoms: AtomSet = frozenset()) -> bool:
         """Whether the time for what is being done is up, or will be before a kernel of these atoms is lowered."""
@@ -190,13 +191,26 @@ class Growth:
         ordered = sorted(atoms, key=lambda a: a.number)
         found: dict[FusionAtom, None] = {}
         for relation in (self._makers, self._following, self._siblings):
+            is_grown = relation is self._following and len(atoms) > 1
             for atom in ordered:
-                if relation is self._following and len(atoms) > 1 and atom in self._tiny:
-                    continue
-                for other in relation[atom]:
+                for other in self._followed.get(atom, relation[atom]) if is_grown else relation[atom]:
                     if other not in atoms:
                         found[other] = None
         return list(found)
+
+
+def _followed(graph: AtomGraph) -> _Relation:
+    """By atoms with a small result: the one that goes on with it, if nothing else reads it and its own is small too.
+
+    A number that a hundred kernels read joins one of them at most; what only scales a sum is the end of its kernel.
+    """
+    found: dict[FusionAtom, tuple[FusionAtom, ...]] = {}
+    for atom in graph.atoms:
+        if not is_large(graph.writes[atom]):
+            following = graph.successors[atom]
+            goes_on = len(following) == 1 and not is_large(graph.writes[following[0]])
+            found[atom] = following if goes_on else ()
+    return found
 
 
 def _inside(relation: _Relation, home: Mapping[FusionAtom, int]) -> _Relation:

@@ -218,6 +218,23 @@ def test_readers_of_a_large_value_are_neighbours_and_readers_of_a_small_one_are_
     assert not together(64)
 
 
+def test_what_only_scales_a_sum_ends_the_kernel_that_computes_large_values_for_it_again():
+    """A loss of rows: `shifted` is computed where its exponentials are summed, and again where rows are added up."""
+    sketch = Sketch("loss")
+    x, rows = sketch.arg("f32[2048,512]"), 2048
+    peak = sketch.reduce(x, 1, combiner="maximum", name="peak")
+    shifted = sketch.op("subtract", x, sketch.broadcast(peak, x, 0), name="shifted")
+    total = sketch.reduce(sketch.op("exp", shifted, name="grown"), 1, name="total")
+    first = sketch.emit("slice", [shifted], start_indices=(0, 0), limit_indices=(rows, 1), strides=(1, 1))
+    loss = sketch.op("subtract", sketch.op("log", total), sketch.reshape(first, rows))
+    mean = sketch.op(
+        "divide", sketch.reduce(loss, 0, name="sum"), sketch.constant(np.array(rows, np.float32)), name="mean"
+    )
+    graph = sketch.finish([mean])
+    chosen = Analytical().partition(context_of(graph)).kernels
+    assert [[value.name for value in kernel.outputs] for kernel in chosen] == [["peak", "total"], ["mean"]]
+
+
 # ---- what is not in it -----------------------------------------------------------------------------------------------
 
 
