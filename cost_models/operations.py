@@ -75,10 +75,11 @@ class StatementCosts:
         return ()
 
 
-def product_of(dot: Dot, phase: Phase, points: int) -> DotFeatures:
-    """A product that generated code does. `points`: of the phase's grid."""
+def product_of(dot: Dot, phase: Phase, points: int, times: int = 1) -> DotFeatures:
+    """A product that generated code does. `points`: of the phase's grid. `times`: how often each point does it."""
     calls, rows = points, dot.rows * points
     if phase.row_block is not None:
         height = phase.row_block.symbol.extent
         calls, rows = points // max(height, 1) * -(-height // phase.row_block.size), points
+    calls, rows = times * calls, times * rows
     return DotFeatures(dot.rows, dot.columns, dot.depth, calls, rows, dot.dtype.name, library=False, cycles=0.0)

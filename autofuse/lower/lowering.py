@@ -70,6 +70,8 @@ class Limits:
     """Whether products with elementwise epilogues are cut into tiles of columns here; a backend may do so itself."""
     least_rows: int = 1
     """Of a row block: blocks of fewer would take as long, and read the right operands of products more often."""
+    cuts_rows: bool = False
+    """Whether its code takes fewer rows of a row block at a time where they would keep more than there is on chip."""
     joins_rows: bool = False
     """Whether short loops of rows become one, whose number says by division where in each a row is."""
     widens: bool = False
@@ -190,7 +192,7 @@ def _outside(
         raise LegalityError("its body has a call, in which nothing can be computed")
     program = _Lowering(loop.body, domain, schedule, name, limits, kernel=candidate, loop=loop).run()
     kept = sum(buffer.type.nbytes for buffer in program.buffers if buffer.space is Space.SCRATCH)
-    if kept > limits.scratch_bytes:
+    if kept > limits.scratch_bytes and not limits.cuts_rows:
         raise LegalityError(f"a block of its rows keeps {kept} bytes on chip: more than {limits.scratch_bytes}")
     if loop.shared is None:
         return program

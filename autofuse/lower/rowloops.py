@@ -8,8 +8,8 @@
       behind      h = state
 
 The weights are read again by every block in every iteration, which caches are for. What the next iteration gets is
-written beside what this one still reads, in two places by turns. An iteration reads each part of the state at its own
-place of the grid; else rows depend on one another, and the loop is none of this kind.
+written beside what this one still reads, in two places of a row by turns. An iteration reads each part of the state at
+its own place of the grid; else rows depend on one another, and the loop is none of this kind.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class IterationBuilder(PhaseBuilder):
                 raise LegalityError(f"%{given.name} has an axis that is rows and columns: its rows are not kept apart")
         sizes = tuple(n for n, own in zip(given.type.shape, is_own, strict=True) if not own)
         rows = () if self.local is None else (self.local.extent,)
-        type_ = TensorType((_SLOTS, *rows, math.prod(sizes)), given.type.dtype)
+        type_ = TensorType((*rows, _SLOTS, math.prod(sizes)), given.type.dtype)
         buffer = self.buffers.add(f"{given.name}.state", type_, Space.SCRATCH).name
         return _Part(buffer, home, is_own, sizes, given.name)
 
@@ -137,8 +137,7 @@ class IterationBuilder(PhaseBuilder):
 
     def _offset(self, part: _Part, at: Sequence[Affine], slot: Affine) -> Affine:
         size = math.prod(part.sizes)
-        rows = 1 if self.local is None else self.local.extent
-        return slot % _SLOTS * (rows * size) + self.row_offset(size) + part.position(at)
+        return self.row_offset(_SLOTS * size) + slot % _SLOTS * size + part.position(at)
 
     def _compute(self, stage: StageDraft, value: Value, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
         array, where = self.source(value, at)

@@ -8,7 +8,7 @@ from autofuse.lazydataclass import dataclass, field
 from autofuse.plan.identity import RECORDED, Identity
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-GENERATOR = "cpu/20"
+GENERATOR = "cpu/21"
 """Version of the code generator. Raised whenever an unchanged plan would compile to other code."""
 
 

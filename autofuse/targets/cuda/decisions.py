@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.lower.decisions import KEEPS, WALKS, Decisions, KernelShape, Rule
+from autofuse.lower.decisions import BY_ROWS, KEEPS, WALKS, Decisions, KernelShape, Rule
 from autofuse.lower.schedule import PRODUCTS, SPLIT, Decision, Options, Range, Schedule, Value
 
 THREADS: Decision[int] = Decision("threads", 256, Range(1, 1024), "threads of a block")
@@ -106,6 +106,7 @@ CUDA_DECISIONS = Decisions(
             lambda shape: (0, 1, 2, 3, 4) if shape.is_plain_product else (),
             lambda shape: not shape.is_plain_product,
         ),
+        BY_ROWS,
         *(rule for rule in KEEPS if rule.decision is not SPLIT),
         Rule(
             SPLIT,

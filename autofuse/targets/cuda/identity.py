@@ -9,7 +9,7 @@ from autofuse.lazydataclass import dataclass, field
 from autofuse.plan.identity import RECORDED, Identity
 from autofuse.targets.cuda.gpus import Gpu
 
-GENERATOR = "cuda/23"
+GENERATOR = "cuda/24"
 """Version of the code generator. Raised whenever an unchanged plan would compile to other code."""
 _CLASS_STEP = 1.25
 

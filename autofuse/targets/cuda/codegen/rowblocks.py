@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from autofuse.ir.index import Symbol
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup
+from autofuse.lower.tile import Buffer, Dot, Iterations, Phase, RowGroup
 from autofuse.targets.cuda.codegen.blockorder import define_tiles
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.blockproducts import DotWriter
@@ -19,6 +19,7 @@ from autofuse.targets.cuda.codegen.rowgroups import Group, rows_together
 from autofuse.targets.cuda.codegen.rows import RowWriter, write_group_head
 from autofuse.targets.cuda.codegen.sweeps import SweepWriter
 from autofuse.targets.cuda.codegen.sweepshapes import swept_bytes
+from autofuse.targets.cuda.codegen.threads import serial_loop
 from autofuse.targets.cuda.ctypes_text import memory_type
 
 
@@ -48,21 +49,40 @@ class RowBlockWriter:
         written = self._write_rows_head()
         writer = DotWriter(code, self.arena, plan.threads, self.buffers, plan.dots, self._steps(), self._least_bytes())
         code.places.update(self._declare_scratch(writer.offset))
-        shapes = {id(dot): shape for dot, shape in plan.dots}
-        sweep = self.phase.sweep
+        sweep, again = self.phase.sweep, self.phase.iterations
         swept = () if sweep is None else sweep.steps[1:]
-        for number, step in enumerate(self.phase.steps):
-            if number in swept:
-                continue  # written with the first of them
-            if number:
-                code.out.line("__syncthreads();")
-            with code.out.braces(""):
-                if sweep is not None and number == sweep.first:
-                    self._write_sweep(written, writer.offset)
-                elif isinstance(step, Dot):
-                    self._write_dot(writer, step, shapes[id(step)], written)
-                else:
-                    self._write_row_group(step, written)
+        with ExitStack() as loop:
+            for number in range(len(self.phase.steps)):
+                if number in swept:
+                    continue  # written with the first of them
+                if again is not None and number == again.steps.stop:
+                    loop.close()
+                if number:
+                    code.out.line("__syncthreads();")
+                if again is not None and number == again.first:
+                    loop.enter_context(self._each_iteration(again))
+                with code.out.braces(""):
+                    self._write_step(number, writer, written)
+
+    def _write_step(self, number: int, writer: DotWriter, rows: str) -> None:
+        """A step, or the sweep that begins with it."""
+        step, sweep = self.phase.steps[number], self.phase.sweep
+        if sweep is not None and number == sweep.first:
+            self._write_sweep(rows, writer.offset)
+        elif isinstance(step, Dot):
+            shape = next(shape for dot, shape in self.plan.dots if dot is step)
+            self._write_dot(writer, step, shape, rows)
+        else:
+            self._write_row_group(step, rows)
+
+    @contextmanager
+    def _each_iteration(self, again: Iterations) -> Generator[None]:
+        """A loop over time: what an iteration has made, all threads find in the next one."""
+        out = self.code.out
+        out.line("#pragma unroll 1")  # a body is long
+        with out.braces(serial_loop(self.code, again.symbol)):
+            out.line(f"if ({self.code.symbols[again.symbol]}) __syncthreads();")
+            yield
 
     def _steps(self) -> dict[Symbol, int]:
         """What the symbols in a dot's offsets are multiples of."""

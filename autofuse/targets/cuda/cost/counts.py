@@ -34,7 +34,6 @@ from autofuse.lower.tile import (
     Phase,
     Reduce,
     RowBlock,
-    RowGroup,
     Scalar,
     Scan,
     Space,
@@ -121,6 +120,8 @@ class _Reader:
         """Neighbours that a block reads at about the same time, in the phase at hand."""
         self.inner: Symbol | None = None
         """The innermost loop that a thread walks alone, in the stage at hand."""
+        self.again: tuple[Symbol, ...] = ()
+        """The loop over iterations that the step at hand is in."""
         self.near: dict[tuple[str, Affine], list[int]] = {}
         """Where loads of the stage at hand begin, by buffer and by how they walk."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
@@ -135,15 +136,21 @@ class _Reader:
         self.tiled = {id(slot.access): plan.rows for slot in plan.slots} if isinstance(plan, TransposePlan) else {}
         self.run = -(-points // planned.blocks) if is_threaded(phase) else planned.threads * pack_of(planned)
         self.alike = {one: one.nbytes * planned.blocks for one in read_once(planned)}
-        steps = [step for step in phase.steps if isinstance(step, RowGroup)]
-        stages = tuple(self._stage(stage, planned, points, moved) for step in steps for stage in step.stages)
-        dots = tuple(self._dot(step, phase, points, moved) for step in phase.steps if isinstance(step, Dot))
+        stages: list[StageFeatures] = []
+        dots: list[DotFeatures] = []
+        for number, step in enumerate(phase.steps):
+            repeated = phase.iterations is not None and number in phase.iterations.steps
+            self.again = (phase.iterations.symbol,) if phase.iterations is not None and repeated else ()
+            if isinstance(step, Dot):
+                dots.append(self._dot(step, phase, points, moved))
+            else:
+                stages += (self._stage(stage, planned, points * phase.times(number), moved) for stage in step.stages)
         scratch = [buffer.type.nbytes for buffer in self.buffers.values() if buffer.space is Space.SCRATCH]
         read = sum(nbytes for (_, write), nbytes in moved.items() if not write)
         written = sum(nbytes for (_, write), nbytes in moved.items() if write)
         reuse = Reuse(((0, read, written),))
         everybody = float(planned.blocks * planned.threads)
-        return PhaseFeatures(launch, points, planned.blocks, everybody, stages, dots, reuse, sum(scratch))
+        return PhaseFeatures(launch, points, planned.blocks, everybody, tuple(stages), tuple(dots), reuse, sum(scratch))
 
     def buffer(self, buffer: Buffer) -> BufferFeatures:
         """What the whole kernel does with a global buffer."""
@@ -152,6 +159,7 @@ class _Reader:
         return BufferFeatures(buffer.name, buffer.space, buffer.type.nbytes, read, written, least_read, least_written)
 
     def _stage(self, stage: Stage, planned: Planned, points: int, moved: dict[tuple[str, bool], int]) -> StageFeatures:
+        """`points`: how often all grid points together come to it."""
         phase = planned.phase
         lane: Symbol | None = phase.grid[-1] if is_threaded(phase) and phase.grid else lane_of(stage)
         loops = math.prod(stage.trips)
@@ -179,7 +187,7 @@ class _Reader:
             if isinstance(statement, Load | Store):
                 walked = self.tiled.get(id(statement), lane)
                 lanes = used if walked is lane else 1.0
-                symbols = (*phase.grid, *stage.symbols)
+                symbols = (*phase.grid, *self.again, *stage.symbols)
                 self._access(statement, symbols, walked, times, lanes, points * loops, counts, moved)
             for key, dtype, count in operations_of(self.costs, statement):
                 operations[key] = operations.get(key, 0.0) + count * times
@@ -283,9 +291,10 @@ class _Reader:
         for matrix, down, across in ((dot.lhs, row, depth), (dot.rhs, depth, column), (dot.out, row, column)):
             buffer = self.buffers[matrix.buffer]
             block = phase.row_block if down is row else None
-            touched, least = _matrix_bytes(matrix, phase.grid, down, across, block, buffer.type.dtype.itemsize)
+            around = (*phase.grid, *self.again)
+            touched, least = _matrix_bytes(matrix, around, down, across, block, buffer.type.dtype.itemsize)
             self._touch(buffer, matrix is dot.out, touched, least if matrix is dot.out else 0, moved)
-        return product_of(dot, phase, points)
+        return product_of(dot, phase, points, math.prod(symbol.extent for symbol in self.again))
 
 
 def varying(stage: Stage, lane: Symbol | None) -> frozenset[Scalar]:

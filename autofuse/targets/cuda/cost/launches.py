@@ -77,7 +77,8 @@ def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefront
     registers, copied = _BASE_REGISTERS + 2 * len(planned.buffers) + max(words) + kept.words, 0.0
     products: tuple[ProductCounts, ...] = ()
     if isinstance(planned.plan, RowBlockPlan) and planned.plan.dots:
-        products, tiles = products_of(planned.plan, planned.buffers), [shape for _, shape in planned.plan.dots]
+        tiles = [shape for _, shape in planned.plan.dots]
+        products = products_of(planned.phase, planned.plan, planned.buffers)
         registers = max(registers, *(product_registers(dot, shape) for dot, shape in planned.plan.dots))
         copied = max((shape.stages - 1) * shape.stage_bytes for shape in tiles) / planned.threads
         if (sweep := planned.plan.sweep) is not None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Buffer, Dot, Matrix, Space
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, Space
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.producttiles import (
     CHUNK_BYTES,
@@ -67,6 +67,8 @@ class ProductCounts:
     """Blocks of a product side by side."""
     together: int
     """Rows of blocks that follow one another in a column of them, before those of the next one."""
+    times: int
+    """How often a block does it."""
     rounds: int
     """Of one block, one after the other."""
     stages: int
@@ -78,21 +80,27 @@ class ProductCounts:
         return self.units == "matrix" and self.element.bits == 32
 
 
-def products_of(plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
+def products_of(phase: Phase, plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
     """The products of a phase, in order, without those of a sweep."""
     swept = () if plan.sweep is None else (plan.sweep.scores, plan.sweep.product)
+    times = [phase.times(number) for number, step in enumerate(phase.steps) if isinstance(step, Dot)]
     return tuple(
-        _product(plan, dot, shape, buffers) for dot, shape in plan.dots if not any(shape is own for own in swept)
+        _product(plan, dot, shape, buffers, often)
+        for (dot, shape), often in zip(plan.dots, times, strict=True)
+        if not any(shape is own for own in swept)
     )
 
 
-def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[str, Buffer]) -> ProductCounts:
+def _product(
+    plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[str, Buffer], times: int
+) -> ProductCounts:
+    """`times`: how often a block does it."""
     alone = plan.columns is not None
     rows = min(plan.rows, shape.rows) if alone else plan.rows
     down = 1 if alone else -(-rows // shape.rows)
     across = 1 if alone else -(-dot.columns // shape.columns)
     rounds = -(-dot.depth // shape.depth)
-    tiles = plan.blocks * down * across
+    tiles = plan.blocks * down * across * times
     left, right = itemsize_of(dot.lhs, buffers), itemsize_of(dot.rhs, buffers)
     left_lines, right_lines = min(rows, shape.rows), min(dot.columns, shape.columns)
     from_left, from_right = tiles * left_lines * dot.depth, tiles * right_lines * dot.depth
@@ -117,7 +125,8 @@ def _product(plan: RowBlockPlan, dot: Dot, shape: TileShape, buffers: Mapping[st
         row_tiles=row_tiles,
         column_tiles=column_tiles,
         together=plan.together,
-        rounds=down * across * rounds,
+        times=times,
+        rounds=down * across * rounds * times,
         stages=shape.stages,
     )
 
@@ -194,7 +203,7 @@ def read_again_bytes(products: Sequence[ProductCounts], l2_bytes: int, resident:
         down = min(max(product.together, resident // max(product.column_tiles, 1), 1), max(product.row_tiles, 1))
         across = max(1, resident // down)
         if product.right_bytes > l2_bytes / 2:
-            total += product.others * (-(-product.row_tiles // down) - 1) * product.right_bytes
+            total += product.others * (-(-product.row_tiles // down) * product.times - 1) * product.right_bytes
         if product.left_bytes * down / max(product.row_tiles, 1) > l2_bytes / 2:
             total += product.others * (-(-product.column_tiles // across) - 1) * product.left_bytes
     return total

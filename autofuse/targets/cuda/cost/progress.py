@@ -9,7 +9,7 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import ArgReduce, Buffer, Load, Reduce, RowBlock, RowGroup, Scan, Space, Stage, Store
+from autofuse.lower.tile import ArgReduce, Buffer, Load, Reduce, RowGroup, Scan, Space, Stage, Store
 from autofuse.targets.cuda.codegen.access import begun_together, stages_of
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.columns import ColumnPlan
@@ -98,21 +98,29 @@ def row_chain(planned: Planned, schedule: Schedule) -> RowChain:
     if isinstance(planned.plan, Group):
         scans = [_of_scan(planned, stage) for stage in stages_of(planned.phase) if _scans_of(stage)]
         return RowChain(sum(one.waits for one in scans), sum(one.steps for one in scans))
-    if isinstance(planned.plan, RowBlockPlan) and planned.phase.row_block is not None:
-        return _of_row_block(planned, planned.plan, planned.phase.row_block, schedule)
+    if isinstance(planned.plan, RowBlockPlan) and (planned.phase.row_block or planned.phase.iterations):
+        return _of_row_block(planned, planned.plan, schedule)
     return RowChain(0.0, 0.0)
 
 
-def _of_row_block(planned: Planned, plan: RowBlockPlan, block: RowBlock, schedule: Schedule) -> RowChain:
-    """Of its stages, but for those that a sweep takes."""
+def _of_row_block(planned: Planned, plan: RowBlockPlan, schedule: Schedule) -> RowChain:
+    """Of its stages, but for those that a sweep takes; and of the meetings between the steps of iterations."""
     waits = steps = 0.0
-    own, even = {block.symbol, block.local}, block.symbol.extent % plan.rows == 0
-    for step in (step for step in planned.phase.steps_apart() if isinstance(step, RowGroup)):
-        group = plan.group(step.stages, planned.phase, planned.buffers, schedule)
-        turns = -(-plan.rows // group.per_block)
-        if any(_asks_memory(stage, planned.buffers, own) for stage in step.stages):
-            waits += turns / (rows_together(step.stages, group, plan.rows) if even else 1)
-        steps += turns * sum(_steps(stage, group) for stage in step.stages)
+    phase, block = planned.phase, planned.phase.row_block
+    own = set[Symbol]() if block is None else {block.symbol, block.local}
+    even, rows = (False, 1) if block is None else (block.symbol.extent % plan.rows == 0, plan.rows)
+    for number, step in enumerate(phase.steps):
+        times, again = phase.times(number), phase.iterations
+        if again is not None and number in again.steps:
+            steps += times * _MEETING
+        if not isinstance(step, RowGroup) or (phase.sweep is not None and number in phase.sweep.steps):
+            continue
+        group = plan.group(step.stages, phase, planned.buffers, schedule)
+        walked = own | ({again.symbol} if again is not None else set())
+        turns = -(-rows // group.per_block)
+        if any(_asks_memory(stage, planned.buffers, walked) for stage in step.stages):
+            waits += times * turns / (rows_together(step.stages, group, rows) if even else 1)
+        steps += times * turns * sum(_steps(stage, group) for stage in step.stages)
     return RowChain(waits, steps)
 
 

@@ -129,6 +129,7 @@ def _swept(
         row_tiles=row_tiles,
         column_tiles=1,
         together=1,
+        times=1,
         rounds=math.ceil(tiles * plan.visible),
         stages=2,  # a tile comes in while the other product is made
     )

@@ -61,7 +61,7 @@ _LEAST_STEPS = 3
 def sweep_products(program: TileProgram, arch: str) -> TileProgram:
     """The program with products over a softmax swept, where its schedule and the device let it; else itself."""
     *before, last = program.launches
-    if len(last) != 1:
+    if len(last) != 1 or last[0].iterations is not None:
         return program
     buffers = {buffer.name: buffer for buffer in program.buffers}
     phase = _in_rows(last[0], buffers)

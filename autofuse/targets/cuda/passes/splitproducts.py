@@ -87,7 +87,7 @@ class _Splitter:
     def of(phase: Phase, buffers: Mapping[str, Buffer]) -> _Splitter | None:
         """None for a phase that is no product with elementwise work around it."""
         first = int(isinstance(phase.steps[0], RowGroup))
-        if phase.sweep is not None or not first < len(phase.steps) <= first + 2:
+        if phase.sweep is not None or phase.iterations is not None or not first < len(phase.steps) <= first + 2:
             return None
         dot, last = phase.steps[first], phase.steps[first + 1 :]
         if not isinstance(dot, Dot) or dot.accumulate or buffers[dot.rhs.buffer].space is not Space.INPUT:

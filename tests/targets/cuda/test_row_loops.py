@@ -1,0 +1,117 @@
+"""Loops over time in one kernel of blocks of rows, in generated CUDA C: in two orders of threads, races are errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autofuse as af
+from autofuse.errors import LegalityError
+from autofuse.ir.graph import Graph
+from autofuse.ir.interpreter import interpret, interpret_values
+from autofuse.lower.lowering import lower
+from autofuse.lower.schedule import ITERATIONS, PANEL_ROWS, Schedule
+from autofuse.lower.tile import Space, TileProgram
+from autofuse.measurement.checks import check, poisoned
+from autofuse.measurement.errorbounds import bounds_of
+from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.cost.counts import counted
+from autofuse.targets.registry import backend_named
+from autofuse.testing.simt import SimtModule
+from tests.fixtures.rowprograms import PROGRAMS, elman, lstm, random_cell
+from tests.lower.test_loops import alone
+
+F32 = np.float32
+ARCH = "sm_90"
+
+
+def lowered(function: Any, arguments: Any, most: int = 0) -> TileProgram:
+    """`most`: rows of a block."""
+    limits = backend_named("cuda").target(device="h200").limits
+    program = lower(alone(function, arguments), Schedule.of({ITERATIONS: "rows", PANEL_ROWS: most}), "rows", limits)
+    assert isinstance(program, TileProgram)
+    return program
+
+
+def check_rows(function: Any, arguments: Any, most: int = 0) -> CudaKernel:
+    """One kernel in poisoned memory, compared with the interpreter."""
+    kernel, program = alone(function, arguments), lowered(function, arguments, most)
+    values = interpret_values(kernel.graph, arguments, {value.name for value in kernel.inputs})
+    inputs = [np.asarray(values[value.name]) for value in kernel.inputs]
+    graph = Graph("kernel", kernel.inputs, kernel.nodes, kernel.outputs)
+    expected, bounds = interpret(graph, *inputs), bounds_of(graph, inputs)
+    code = generate(program, ARCH)
+    module = SimtModule([code], races=True)
+    given = [buffer for buffer in program.buffers if buffer.space is Space.INPUT]
+    made = [buffer for buffer in program.buffers if buffer.space is Space.OUTPUT]
+    for order in ("forward", "reverse"):
+        memory = {b.name: np.ascontiguousarray(a).reshape(b.type.shape) for b, a in zip(given, inputs, strict=True)}
+        memory |= {b.name: np.ascontiguousarray(poisoned(b.type.shape, b.type.dtype)) for b in made}
+        module.run(code, memory, order=order)
+        for value, buffer, right, bound in zip(kernel.outputs, made, expected, bounds, strict=True):
+            found = memory[buffer.name].reshape(value.type.shape)
+            check(f"{order}: %{value.name}", found, right, bound)
+    return code
+
+
+QUICK = ("backwards", "one_row")
+"""Of the first one, the last step stores what the first one of the next iteration reads: without a meeting, a race."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in PROGRAMS])
+def test_programs(name: str) -> None:
+    check_rows(*PROGRAMS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 7, 40])
+def test_blocks_of_any_size(most: int) -> None:
+    check_rows(*PROGRAMS["elman"], most)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_random_cells(seed: int) -> None:
+    try:
+        check_rows(*random_cell(seed), seed % 3 * 5)
+    except LegalityError as refused:
+        assert "more than" in str(refused), refused  # noqa: PT017
+
+
+def test_rows_are_cut_until_their_state_fits() -> None:
+    """A row keeps 36 KiB here: 16 of them would be more than a block has."""
+    x, w, u = (np.ones(shape, F32) for shape in ((3, 32, 8), (8, 4608), (1152, 4608)))
+    program = lowered(lstm, (x, w, u, np.ones(4608, F32)))
+    (launch,) = generate(program, ARCH).launches
+    assert launch.shared_bytes <= 227 << 10
+    assert launch.grid[0] > 2
+
+
+def test_the_price_counts_all_iterations() -> None:
+    def asked(steps: int) -> tuple[float, float, float, float]:
+        h, _, w, u = PROGRAMS["elman"][1]
+        found = counted(lowered(elman, (h, np.ones((steps, 37, 20), F32), w, u)), ARCH)
+        (phase,), (launch,) = found.features.phases, found.launches
+        dots = sum(dot.all_rows * dot.columns * dot.depth for dot in phase.dots)
+        return dots, sum(one.flops for one in launch.products), launch.shared_wavefronts, launch.chain.steps
+
+    few, many = asked(3), asked(6)
+    assert many[0] == 2 * few[0] == 6 * 37 * 48 * (20 + 48)
+    assert many[1] == 2 * few[1]
+    assert few[2] < many[2] <= 2 * few[2]
+    assert few[3] < many[3] < 2 * few[3]
+
+
+def test_the_cheaper_way_is_chosen_and_runs() -> None:
+    """Each iteration of a driver is several launches."""
+    function, arguments = PROGRAMS["elman"]
+    plan = af.compile(function, *arguments, backend="simulated", variants="unrolled=1")
+    (kernel,) = plan.kernels
+    assert (kernel.kind, kernel.schedule.to_json()) == ("rows", {"iterations": "rows"})
+    assert "a driver would take" in plan.document.notes[0]
+    expected, bounds = interpret(plan.graph, *arguments), bounds_of(plan.graph, arguments)
+    found = plan(*arguments)
+    for value, actual, right, bound in zip(plan.graph.outputs, found, expected, bounds, strict=True):
+        check(value.name, np.asarray(actual), right, bound)
