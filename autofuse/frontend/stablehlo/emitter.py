@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.ir.dtypes import DType
-from autofuse.ir.graph import Graph, Value
+from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
 
@@ -17,6 +17,8 @@ TranslateBlock = Callable[[Any, "Emitter", Sequence[Value]], list[Value]]
 """From a block, the emitter of its nodes and the values of its arguments to the values that it returns."""
 TranslateFunction = Callable[[str, "Emitter", Sequence[Value]], list[Value]]
 """The same of a function of the module, by its name."""
+_VIEWS = frozenset(("broadcast_in_dim", "reshape", "transpose"))
+"""JAX broadcasts a number to no dimensions before it gives it to a window."""
 
 
 class Emitter:
@@ -37,8 +39,20 @@ class Emitter:
         self._numbers: dict[Value, Any] = {} if numbers is None else numbers
 
     def emit(self, op: str, *operands: Value, **attrs: Any) -> Value:
-        """Add a node with one result."""
-        return self.builder.emit(op, operands, **attrs)
+        """Add a node with one result; a view of a number that is known is that number."""
+        value = self.builder.emit(op, operands, **attrs)
+        if op in _VIEWS and not value.type.shape:
+            self._note_view(operands[0], value)
+        return value
+
+    def adopt(self, node: Node, operands: Sequence[Value], number: Any) -> Sequence[Value]:
+        """Add a node of another graph on values of the same types; `number`: which its result is, if that is known."""
+        results = self.builder.adopt(node, operands)
+        if not operands and number is not None:
+            self.note(results[0], number)
+        elif node.op in _VIEWS and not results[0].type.shape:
+            self._note_view(operands[0], results[0])
+        return results
 
     def constant(self, array: NDArray[Any]) -> Value:
         """Add a constant."""
@@ -50,6 +64,10 @@ class Emitter:
     def note(self, value: Value, number: Any) -> None:
         """Remember which number a scalar is."""
         self._numbers[value] = number
+
+    def _note_view(self, operand: Value, value: Value) -> None:
+        if not operand.type.shape and operand in self._numbers:
+            self.note(value, self._numbers[operand])
 
     def number(self, value: Value) -> Any:
         """The number that a scalar is known to be; None if it is not known."""

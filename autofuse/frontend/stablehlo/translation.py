@@ -151,10 +151,7 @@ class _Translator:
         for given, taken in zip(operands, node.inputs, strict=True):
             if given.type is not taken.type and given.type != taken.type:
                 return ()
-        results = emitter.builder.adopt(node, operands)
-        if number is not None:
-            emitter.note(results[0], number)
-        return results
+        return emitter.adopt(node, operands, number)
 
     def _results(self, operation: Written, operands: Sequence[Value], emitter: Emitter) -> Sequence[Value]:
         """What a rule makes of an operation. Raises TraceError that names it."""

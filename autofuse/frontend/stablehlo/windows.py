@@ -19,7 +19,9 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 
 _MOST_UNROLLED = 1024
-"""Elements of a window that is walked one by one."""
+"""Elements of a window of which each is looked at by operations of its own."""
+_MOST_WALKED = 32
+"""Elements of a window that are combined one by one; longer windows are made of windows of half the length."""
 _SCANS = ("add", "multiply", "maximum", "minimum")
 
 
@@ -37,11 +39,15 @@ class _Windows:
     def size(self) -> int:
         return math.prod(self.extents)
 
-    def part(self, x: Value, filler: Value, at: Sequence[int], shape: Sequence[int], emitter: Emitter) -> Value:
-        """Element `at` of every window; `shape`: how many windows there are. Outside of `x` it is `filler`."""
+    def padded(self, x: Value, filler: Value, emitter: Emitter) -> Value:
+        """The array that the windows lie on."""
         low, high = zip(*self.padding, strict=True) if self.padding else ((), ())
         interior = tuple(dilation - 1 for dilation in self.base_dilations)
-        padded = emitter.emit("pad", x, filler, edge_padding_low=low, edge_padding_high=high, interior_padding=interior)
+        return emitter.emit("pad", x, filler, edge_padding_low=low, edge_padding_high=high, interior_padding=interior)
+
+    def part(self, x: Value, filler: Value, at: Sequence[int], shape: Sequence[int], emitter: Emitter) -> Value:
+        """Element `at` of every window; `shape`: how many windows there are. Outside of `x` it is `filler`."""
+        padded = self.padded(x, filler, emitter)
         starts = tuple(n * dilation for n, dilation in zip(at, self.dilations, strict=True))
         limits = tuple(b + (n - 1) * s + 1 if n else b for b, n, s in zip(starts, shape, self.strides, strict=True))
         return emitter.emit("slice", padded, start_indices=starts, limit_indices=limits, strides=self.strides)
@@ -50,9 +56,8 @@ class _Windows:
         """Of the elements of a window, in order. Raises UnsupportedOperation for too many."""
         if self.size > _MOST_UNROLLED:
             raise UnsupportedOperation(
-                f"has windows of {self.size} elements and a body that is not a sum, product, minimum or maximum with"
-                f" its own initial value; at most {_MOST_UNROLLED} are combined one by one",
-                "reduce in two steps, or use a body with a name",
+                f"has windows of {self.size} elements; at most {_MOST_UNROLLED} are looked at one by one",
+                "select in two steps, or give smaller windows",
             )
         return list(itertools.product(*map(range, self.extents)))
 
@@ -78,10 +83,57 @@ def _reduce_window(operation: Operation, emitter: Emitter) -> Sequence[Value]:
         return (_combined(arrays[0], combiner, windows, emitter),)
     shape = operation.types[0].shape
     held = [emitter.spread(value, shape) for value in initial]
+    if windows.size > _MOST_WALKED:
+        return vectorised(body, emitter, [*held, *_doubled(body, arrays, initial, windows, emitter)], shape)
     for at in windows.positions():
         parts = [windows.part(x, v, at, shape, emitter) for x, v in zip(arrays, initial, strict=True)]
         held = vectorised(body, emitter, [*held, *parts], shape)
     return held
+
+
+def _doubled(
+    body: Graph, arrays: Sequence[Value], initial: Sequence[Value], windows: _Windows, emitter: Emitter
+) -> list[Value]:
+    """Every window's elements combined by any body, in their order: two windows that meet make one of both lengths."""
+    held = [windows.padded(x, v, emitter) for x, v in zip(arrays, initial, strict=True)]
+    for axis, extent in enumerate(windows.extents):
+        held = _along(body, held, axis, extent, windows.dilations[axis], emitter)
+    limits = held[0].type.shape
+    origin = (0,) * len(limits)
+    return [emitter.emit("slice", x, start_indices=origin, limit_indices=limits, strides=windows.strides) for x in held]
+
+
+def _along(
+    body: Graph, arrays: Sequence[Value], axis: int, extent: int, dilation: int, emitter: Emitter
+) -> Sequence[Value]:
+    """Windows along one dimension, one from each element on that has enough behind it."""
+    total = arrays[0].type.shape[axis]
+
+    def joined(first: Sequence[Value], second: Sequence[Value], before: int, size: int) -> Sequence[Value]:
+        """Windows of `size` elements, of which the first `before` are those of `first`."""
+        count = total - (size - 1) * dilation
+        starts = (0, before * dilation)
+        parts = [_span(x, axis, at, count, emitter) for at, of in zip(starts, (first, second), strict=True) for x in of]
+        return vectorised(body, emitter, parts, parts[0].type.shape)
+
+    doubled, length = arrays, 1
+    whole: Sequence[Value] | None = None
+    made = 0
+    while True:
+        if extent & length:
+            whole = doubled if whole is None else joined(whole, doubled, made, made + length)
+            made += length
+        if made == extent:
+            return whole or doubled
+        doubled, length = joined(doubled, doubled, length, 2 * length), 2 * length
+
+
+def _span(x: Value, axis: int, start: int, count: int, emitter: Emitter) -> Value:
+    """`count` elements along one dimension."""
+    shape = x.type.shape
+    starts = tuple(start if d == axis else 0 for d in range(len(shape)))
+    limits = tuple(start + count if d == axis else n for d, n in enumerate(shape))
+    return emitter.emit("slice", x, start_indices=starts, limit_indices=limits, strides=(1,) * len(shape))
 
 
 def _combined(x: Value, combiner: str, windows: _Windows, emitter: Emitter) -> Value:

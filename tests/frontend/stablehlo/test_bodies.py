@@ -318,14 +318,77 @@ def test_a_window_of_any_body_with_holes():
     np.testing.assert_allclose(fn(X), reference(text, [X])[0], rtol=1e-5)
 
 
-def _window(window, body, initial, result):
+@pytest.mark.parametrize(
+    ("window", "result"),
+    [
+        ("window_dimensions = array<i64: 1, 70>, padding = dense<[[0, 0], [69, 0]]> : tensor<2x2xi64>", "5x70"),
+        ("window_dimensions = array<i64: 3, 33>, window_strides = array<i64: 1, 2>", "3x19"),
+        (
+            "window_dimensions = array<i64: 5, 8>, base_dilations = array<i64: 2, 1>,"
+            " window_strides = array<i64: 3, 1>, window_dilations = array<i64: 1, 5>,"
+            " padding = dense<[[1, 2], [-1, 4]]> : tensor<2x2xi64>",
+            "3x38",
+        ),
+        ("window_dimensions = array<i64: 5, 64>, padding = dense<[[0, 0], [-3, -3]]> : tensor<2x2xi64>", "1x1"),
+    ],
+)
+def test_long_windows_of_any_body_are_made_of_shorter_ones(window, result):
+    x = np.random.default_rng(3).standard_normal((5, 70)).astype(np.float32)
+    result = f"tensor<{result}xf32>"
+    body = _window(window, NORM, "0.5", result, "tensor<5x70xf32>")
+    fn, text = built(body, [x], result)
+    np.testing.assert_allclose(fn(x), reference(text, [x])[0], rtol=1e-4)
+    assert len(ops_of(fn)) < 200
+
+
+def test_long_windows_keep_the_order_of_elements():
+    x = np.arange(100, dtype=np.float32)
+    last = "%z = stablehlo.abs %y : tensor<f32>\n%r = stablehlo.add %z, %z : tensor<f32>"
+    last = "%one = stablehlo.constant dense<0.0> : tensor<f32>\n%r = stablehlo.add %y, %one : tensor<f32>"
+    body = _window("window_dimensions = array<i64: 37>", last, "0.0", "tensor<64xf32>", "tensor<100xf32>")
+    fn, _ = built(body, [x], "tensor<64xf32>")
+    np.testing.assert_array_equal(fn(x), x[36:])
+
+
+def test_an_initial_value_that_is_broadcast_to_no_dimensions_is_known():
+    body = f"""
+    %c = stablehlo.constant dense<0.0> : {S}
+    %i = stablehlo.broadcast_in_dim %c, dims = [] : ({S}) -> {S}
+    %0 = "stablehlo.reduce_window"(%a, %i) <{{window_dimensions = array<i64: 2000>,
+      padding = dense<[[1999, 0]]> : tensor<1x2xi64>}}> ({{
+      ^bb0(%x: {S}, %y: {S}):
+      %r = stablehlo.add %x, %y : {S}
+      stablehlo.return %r : {S}
+    }}) : (tensor<2000xf32>, {S}) -> tensor<2000xf32>
+    return %0 : tensor<2000xf32>"""
+    x = np.ones(2000, np.float32)
+    fn, _ = built(body, [x], "tensor<2000xf32>")
+    assert "cumulative" in ops_of(fn)
+    np.testing.assert_array_equal(fn(x), np.arange(1, 2001))
+
+
+def test_numbers_that_are_broadcast_alike_are_told_apart():
+    parts = []
+    for n, number in enumerate(("0.0", "2.0", "0.0")):
+        parts.append(f"""
+    %c{n} = stablehlo.constant dense<{number}> : {S}
+    %i{n} = stablehlo.broadcast_in_dim %c{n}, dims = [] : ({S}) -> {S}
+    %r{n} = stablehlo.reduce(%a init: %i{n}) applies stablehlo.add across dimensions = [0] : (tensor<4xf32>, {S}) -> {S}
+    """)
+    body = "".join(parts) + f"return %r0, %r1, %r2 : {S}, {S}, {S}"
+    x = np.ones(4, np.float32)
+    fn, _ = built(body, [x], f"({S}, {S}, {S})")
+    np.testing.assert_array_equal(fn(x), (4, 6, 4))
+
+
+def _window(window, body, initial, result, operand="tensor<5x7xf32>"):
     return f"""
     %i = stablehlo.constant dense<{initial}> : {S}
     %0 = "stablehlo.reduce_window"(%a, %i) <{{{window}}}> ({{
       ^bb0(%x: {S}, %y: {S}):
       {body}
       stablehlo.return %r : {S}
-    }}) : (tensor<5x7xf32>, {S}) -> {result}
+    }}) : ({operand}, {S}) -> {result}
     return %0 : {result}"""
 
 
