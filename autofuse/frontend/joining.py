@@ -267,6 +267,19 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return tuple(array.copy() if copy else array for array in spread)
 
 
+def _windows(value: Value, axis: int, size: int) -> Value:
+    """All windows of `size` along an axis, the places in them as a last axis: rows of n, read in steps of n + 1."""
+    before, extent, behind = value.type.shape[:axis], value.type.shape[axis], value.type.shape[axis + 1 :]
+    kept = [d if d < axis else d + 1 for d in range(value.type.rank)]
+    shape = (*before, size + 1, extent, *behind)
+    rows = current().emit("broadcast_in_dim", [value], shape=shape, broadcast_dimensions=tuple(kept))
+    flat = reshape(rows, (*before, (size + 1) * extent, *behind))
+    steps = reshape(sliced(flat, axis, 0, size * (extent + 1)), (*before, size, extent + 1, *behind))
+    permutation = (*kept, axis)
+    windows = sliced(steps, axis + 1, 0, extent - size + 1)
+    return current().emit("transpose", [windows], permutation=permutation)
+
+
 @dataclass(frozen=True)
 class _WindowStep(Step):
     """`sliding_window_view`: read-only, as in NumPy."""
@@ -281,9 +294,7 @@ class _WindowStep(Step):
 
     def read(self, parent: Value) -> Value:
         for dimension, size in self.extents:
-            count = parent.type.shape[dimension] - size + 1
-            parts = [sliced(parent, dimension, k, k + count) for k in range(size)]
-            parent = joined([reshape(part, (*part.type.shape, 1)) for part in parts], parent.type.rank)
+            parent = _windows(parent, dimension, size)
         return parent
 
     def write(self, parent: Value, new: Value) -> Value:

@@ -130,10 +130,18 @@ class Affine(_Hashed):
         return of(Remainder(rest, divisor))
 
     def _divide(self, divisor: int) -> tuple[Affine, Affine]:
-        """Split into `whole * divisor + rest`, every whole coefficient an integer."""
+        """Split into `whole * divisor + rest`, every whole coefficient an integer.
+
+        A coefficient is split only where that decides: `(9 * w + i) // 8` is `w` where `w + i` stays below 8.
+        """
         whole = Affine(self.constant // divisor, tuple((a, c // divisor) for a, c in self.terms if c % divisor == 0))
         rest = Affine(self.constant % divisor, tuple((a, c) for a, c in self.terms if c % divisor != 0))
-        return whole, rest
+        if not any(abs(c) > divisor for _, c in rest.terms):
+            return whole, rest
+        less = Affine(rest.constant, tuple((a, c % divisor) for a, c in rest.terms))
+        if bounds(less)[1] >= divisor:
+            return whole, rest
+        return whole + Affine(0, tuple((a, c // divisor) for a, c in rest.terms if c // divisor)), less
 
     def coefficient(self, variable: Variable) -> int:
         """The coefficient of `variable`, 0 if absent. Nested occurrences inside quotients do not count."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -321,8 +322,9 @@ def _kernel_lines(number: int, kernel: KernelReport) -> Iterator[str]:
     yield f"  time       {_times(kernel)}"
     yield f"  reads      {_operand_list(kernel.reads)}"
     yield f"  writes     {_operand_list(kernel.writes)}"
-    for position, loop in enumerate(kernel.loops):
-        yield f"  {'loops' if position == 0 else '':<11}{loop}"
+    for position, (loop, equal) in enumerate(groupby(kernel.loops)):
+        times = sum(1 for _ in equal)
+        yield f"  {'loops' if position == 0 else '':<11}{loop}" + (f" ({times} times)" if times > 1 else "")
     if kernel.reason:
         yield f"  no kernel  {kernel.reason}"
     for position, launch in enumerate(kernel.launches):

@@ -165,6 +165,8 @@ CALLS: dict[str, Any] = {
         np.lib.stride_tricks.sliding_window_view(v, 3).mean(-1),
         np.lib.stride_tricks.sliding_window_view(m, (2, 3)),
         np.lib.stride_tricks.sliding_window_view(x, 2, axis=1),
+        np.lib.stride_tricks.sliding_window_view(m, (2, 1, 3), (1, 0, 1)),
+        np.lib.stride_tricks.sliding_window_view(v, 5) + np.lib.stride_tricks.sliding_window_view(v, 1)[:1],
     ),
     "apply_along_axis": lambda x, m, v: (
         np.apply_along_axis(np.cumsum, 0, m),
@@ -184,6 +186,11 @@ CALLS: dict[str, Any] = {
 @pytest.mark.parametrize("form", CALLS)
 def test_call_forms(form: str, agrees: Any) -> None:
     agrees(CALLS[form], X, M, V)
+
+
+def test_windows_of_any_size_are_a_view() -> None:
+    graph = trace(lambda v: np.lib.stride_tricks.sliding_window_view(v, 1024)[::256], np.zeros(44100)).graph
+    assert len(graph.nodes) < 10
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "wrap", "reflect", "symmetric"])

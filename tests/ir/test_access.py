@@ -243,6 +243,26 @@ def test_gather(seed):
     np.testing.assert_array_equal(result, gather_reference(x, indices, attrs))
 
 
+def test_rows_that_are_read_in_longer_steps_are_windows():
+    window, place = Symbol("w", 4), Symbol("i", 7)
+    flat = of(window) * 11 + of(place)  # rows of 10: at most 3 + 6 inside one
+    assert (flat // 10, flat % 10) == (of(window), of(window) + of(place))
+    assert index.symbols_of((of(window) * 11 + of(Symbol("i", 8))) % 10) == {window, Symbol("i", 8)}  # may pass the end
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_quotients_and_remainders_are_those_of_numbers(seed):
+    rng = np.random.default_rng(seed)
+    symbols = [Symbol(name, int(rng.integers(1, 6))) for name in "ab"]
+    divisor = int(rng.integers(1, 12))
+    value = sum((of(s) * int(rng.integers(-30, 30)) for s in symbols), start=of(int(rng.integers(-20, 20))))
+    for at in itertools.product(*(range(symbol.extent) for symbol in symbols)):
+        known = dict(zip(symbols, at, strict=True))
+        number = index.evaluate(value, known)
+        assert index.evaluate(value // divisor, known) == number // divisor
+        assert index.evaluate(value % divisor, known) == number % divisor
+
+
 def test_every_index_op_is_checked_here():
     checked = {"broadcast_in_dim", "reshape", "transpose", "reverse", "slice", "pad", "concatenate", "gather"}
     checked |= {"dynamic_slice", "dynamic_update_slice", "optimization_barrier"}

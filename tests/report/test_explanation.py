@@ -93,6 +93,12 @@ def test_equal_kernels_are_said_to_share_code() -> None:
     assert len(plan.source()) == len(report.kernels) - len(shared)
 
 
+def test_loops_that_look_alike_are_said_once() -> None:
+    text = af.compile(lambda *rows: np.concatenate([row * 2 for row in rows]), *[af.spec("f32[999]")] * 30).explain()
+    assert text.count(" phase ") == 1
+    assert "(30 times)" in text
+
+
 def test_roles_bytes_and_source_lines() -> None:
     plan = af.compile(chain, af.spec("f32[32,16]"), af.spec("f32[16,8]"), policy="unfused")
     report = report_of(plan)
