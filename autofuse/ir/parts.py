@@ -14,6 +14,7 @@ from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
 
 Array = NDArray[Any]
+_NO_PARTS = "parts of complex numbers lie along a last axis of 2, got {}"
 
 
 def in_parts(type_: TensorType) -> TensorType:
@@ -24,7 +25,7 @@ def in_parts(type_: TensorType) -> TensorType:
 def of_parts(type_: TensorType) -> TensorType:
     """The complex type whose memory `type_` describes: `in_parts` backwards. Raises GraphError where there is none."""
     if type_.shape[-1:] != (2,):
-        raise GraphError(f"parts of complex numbers lie along a last axis of 2, got {type_}")
+        raise GraphError(_NO_PARTS.format(type_))
     return TensorType(type_.shape[:-1], dtypes.complex_of(type_.dtype))
 
 
@@ -48,12 +49,16 @@ def as_parts(array: Array) -> Array:
     """Complex numbers as their parts, in the same memory if they are C-contiguous; any other array as it is."""
     if array.dtype.kind != "c":
         return array
-    dense = np.asarray(array, order="C")
-    return dense.reshape(-1).view(dtypes.from_numpy(array.dtype).part.numpy).reshape((*array.shape, 2))
+    part = dtypes.from_numpy(array.dtype).part.numpy
+    return np.asarray(array, order="C")[..., np.newaxis].view(part)
 
 
 def as_complex(array: Array) -> Array:
-    """Parts as the complex numbers that they are, in the same memory if they are C-contiguous."""
-    type_ = of_parts(TensorType(tuple(array.shape), dtypes.from_numpy(array.dtype)))
-    dense = np.asarray(array, order="C")
-    return dense.reshape(-1).view(type_.dtype.numpy).reshape(type_.shape)
+    """Parts as the complex numbers that they are, in the same memory if they are C-contiguous.
+
+    Raises GraphError where they are no parts.
+    """
+    dtype = dtypes.from_numpy(array.dtype)
+    if array.shape[-1:] != (2,):
+        raise GraphError(_NO_PARTS.format(TensorType(array.shape, dtype)))
+    return np.asarray(array, order="C").view(dtypes.complex_of(dtype).numpy)[..., 0]

@@ -93,22 +93,25 @@ def _infer(operands: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph
 
 
 def _evaluate(operands: Sequence[Array], attrs: Attrs, regions: Sequence[Region]) -> tuple[Array, ...]:
-    name, required = attrs["call_target_name"], seen_as(attrs["results"], attrs.get(_RESULTS, ()))
-    whole = attrs.get(_OPERANDS, ())
+    name, required = attrs["call_target_name"], attrs["results"]
+    whole, parts = attrs.get(_OPERANDS, ()), attrs.get(_RESULTS, ())
     given = [as_complex(operand) if number in whole else operand for number, operand in enumerate(operands)]
     returned: Any = call_target(name)(*given)
     items: Sequence[Any] = returned if isinstance(returned, tuple | list) else (returned,)
     try:
         results = tuple(map(np.asarray, items))
-        if len(results) == len(required) and all(map(_is_of, results, required)):
-            parts = attrs.get(_RESULTS, ())
-            return tuple(as_parts(result) if number in parts else result for number, result in enumerate(results))
+        if len(results) == len(required) and all(results[number].dtype.kind == "c" for number in parts):
+            stored = tuple(as_parts(result) if number in parts else result for number, result in enumerate(results))
+            if all(map(_is_of, stored, required)):
+                return stored
         came = tuple(map(types.of_array, results))
     except (AutofuseError, ValueError) as bad:
-        raise CallError(f"custom_call target {name!r:.200} must return {_joined(required)}: {bad}") from bad
-    raise CallError(
-        f"custom_call target {name!r:.200} must return {_joined(required)}, got {_joined(came) or 'nothing'}"
-    )
+        raise CallError(f"{_wanted(name, required, parts)}: {bad}") from bad
+    raise CallError(f"{_wanted(name, required, parts)}, got {_joined(came) or 'nothing'}")
+
+
+def _wanted(name: str, results: Sequence[TensorType], parts: Sequence[int]) -> str:
+    return f"custom_call target {name!r:.200} must return {_joined(seen_as(results, parts))}"
 
 
 def _is_of(result: Array, type_: TensorType) -> bool:

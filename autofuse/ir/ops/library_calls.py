@@ -65,8 +65,15 @@ def target_name(module: str, function: str, args: Sequence[Any], kwargs: Mapping
 
 def is_library_call(name: str) -> bool:
     """Whether a target's name is of the form that only functions of NumPy and SciPy have."""
+    return _kept_form(name) if len(name) <= _MOST_KEPT_CHARACTERS else _has_their_form(name)
+
+
+def _has_their_form(name: str) -> bool:
     module, _, _ = name.partition("[")[0].rpartition(".")
     return "[" in name and module in modules()
+
+
+_kept_form = lru_cache(maxsize=256)(_has_their_form)
 
 
 def read(name: str) -> LibraryCall:
@@ -154,6 +161,12 @@ def _read_only(operand: Any) -> NDArray[Any]:
 
 def of_operands(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
     """`function` of the operands alone; the other arguments are as a target's name has them."""
+    try:
+        named = _filled(kwargs, ())
+    except IndexError:  # one of them is an operand
+        named = None
+    if named is not None and all(value == {"operand": number} for number, value in enumerate(args)):
+        return lambda *operands: function(*operands[: len(args)], **named)
 
     def call(*operands: Any) -> Any:
         return function(*_filled(args, operands), **_filled(kwargs, operands))

@@ -152,3 +152,9 @@ def test_results_are_checked() -> None:
         interpret(call('numpy.linalg.inv[{"operand":0}]{}', "f64[2,2]", "f64[3,3]"), np.eye(2))
     with pytest.raises(CallError, match=r"must return f64\[8\], got c128\[8\]"):
         interpret(call('numpy.fft.fft[{"operand":0}]{}', "f64[8]", "f64[8]"), np.ones(8))
+    builder = GraphBuilder("pairs")
+    type_ = parse_type("f64[8,2]")
+    made = {"call_target_name": 'numpy.unwrap[{"operand":0}]{}', "results": (type_,), "complex_results": (0,)}
+    pairs = builder.finish([builder.emit("custom_call", [builder.input(type_, "x")], **made)])
+    with pytest.raises(CallError, match=r"must return c128\[8\], got f64\[8,2\]"):
+        interpret(pairs, np.ones((8, 2)))
