@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     EFFECTS,
     ArgReduce,
     Constant,

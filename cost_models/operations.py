@@ -9,19 +9,8 @@ from autofuse.errors import BackendError
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.oprecord import OpClass
 from autofuse.ir.optable import scalar_op
-from autofuse.lower.tile import (
-    ArgReduce,
-    Constant,
-    Dot,
-    Load,
-    Map,
-    Phase,
-    Position,
-    Reduce,
-    Scan,
-    Statement,
-    Test,
-)
+from autofuse.lower.statements import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Test
+from autofuse.lower.tile import Dot, Phase
 
 Counts = tuple[tuple[OpClass, float], ...]
 """(class, operations of that class) pairs; a class may come twice."""

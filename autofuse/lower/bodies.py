@@ -19,7 +19,7 @@ from autofuse.ir.optable import role_of
 from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.reducing import BOOL_COMBINERS
-from autofuse.lower.tile import Scalar
+from autofuse.lower.statements import Scalar
 
 
 def chosen(

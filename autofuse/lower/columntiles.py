@@ -15,21 +15,8 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import rewritten
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Dot,
-    Load,
-    Phase,
-    Reduce,
-    RowGroup,
-    Scan,
-    Space,
-    Stage,
-    Statement,
-    Step,
-    Store,
-)
+from autofuse.lower.statements import ArgReduce, Load, Reduce, Scan, Statement, Store
+from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space, Stage, Step
 
 COLUMN_TILE = "column_tile"
 """The grid symbol that numbers tiles of columns."""

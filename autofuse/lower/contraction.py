@@ -26,7 +26,8 @@ from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.phasedrafts import StageDraft
 from autofuse.lower.phaseframe import PhaseFrame
-from autofuse.lower.tile import Dot, Matrix, Scalar, Space, Store
+from autofuse.lower.statements import Scalar, Store
+from autofuse.lower.tile import Dot, Matrix, Space
 
 Index = tuple[Affine, ...]
 

@@ -25,7 +25,8 @@ from autofuse.lower.schedule import (
     Schedule,
 )
 from autofuse.lower.sidesegments import packs, walks_in_blocks
-from autofuse.lower.tile import Carry, Dot, Leave, OpaqueProgram, Phase, Reduce, RowGroup, Space, TileProgram
+from autofuse.lower.statements import Carry, Leave, Reduce
+from autofuse.lower.tile import Dot, OpaqueProgram, Phase, RowGroup, Space, TileProgram
 
 Choices = Mapping[Decision[Any], tuple[Any, ...]]
 """Values worth trying, by decision."""

@@ -30,7 +30,8 @@ from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.places import pieces_of
 from autofuse.lower.reducing import ReductionBuilder
-from autofuse.lower.tile import Phase, Position, Scalar, Store
+from autofuse.lower.statements import Position, Scalar, Store
+from autofuse.lower.tile import Phase
 
 
 class PhaseBuilder(PhaseFrame):

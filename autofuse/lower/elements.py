@@ -19,7 +19,8 @@ from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.phasedrafts import BufferTable, StageDraft
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.rewrite import affines, number_elements, operands, rewritten
-from autofuse.lower.tile import Effect, Scalar, Space, Statement
+from autofuse.lower.statements import Effect, Scalar, Statement
+from autofuse.lower.tile import Space
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,31 +22,23 @@ from autofuse.ir.optable import scalar_op
 from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.sections import cone
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
-    Buffer,
     Carry,
     Constant,
-    Dot,
     Leave,
     Load,
     Map,
-    Matrix,
     Next,
-    Phase,
     Position,
     Reduce,
     Repeat,
-    RowGroup,
     Scan,
-    Space,
-    Stage,
     Statement,
-    Step,
     Store,
     Test,
-    TileProgram,
 )
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowGroup, Space, Stage, Step, TileProgram
 
 Array = NDArray[Any]
 

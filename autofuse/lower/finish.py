@@ -11,19 +11,8 @@ from autofuse.lower.rewrite import Rewrite, affines, number_elements, rewritten,
 from autofuse.lower.schedule import VECTORISED, Schedule
 from autofuse.lower.settling import end_early
 from autofuse.lower.statelowering import in_memory_order
-from autofuse.lower.tile import (
-    Carry,
-    Dot,
-    Load,
-    Phase,
-    RowBlock,
-    RowGroup,
-    Scan,
-    Stage,
-    Statement,
-    Step,
-    Store,
-)
+from autofuse.lower.statements import Carry, Load, Scan, Statement, Store
+from autofuse.lower.tile import Dot, Phase, RowBlock, RowGroup, Stage, Step
 
 
 def finish_phase(

@@ -15,7 +15,7 @@ from autofuse.ir.dtypes import BOOL, F32, I64, DType
 from autofuse.ir.index import Element, Symbol
 from autofuse.lazydataclass import replace
 from autofuse.lower.rewrite import rewritten
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Constant,
     Load,
@@ -24,11 +24,11 @@ from autofuse.lower.tile import (
     Reduce,
     Scalar,
     Scan,
-    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.tile import Stage
 
 
 def is_searchable(search: ArgReduce, stage: Stage, cut: Symbol) -> bool:

@@ -36,7 +36,7 @@ from autofuse.lower.looptree import (
 from autofuse.lower.phasedrafts import Demand, Instance, Resting, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.statelowering import InMemoryState
-from autofuse.lower.tile import Carry, Leave, Next, Repeat, Scalar, Store
+from autofuse.lower.statements import Carry, Leave, Next, Repeat, Scalar, Store
 
 MOST_KEPT = 1024
 """Most rows, of one element each, of a loop in a body that are kept on chip for what follows it there."""

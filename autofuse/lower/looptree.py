@@ -25,7 +25,7 @@ from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.phasedrafts import Instance
 from autofuse.lower.phaseframe import PhaseFrame
-from autofuse.lower.tile import Scalar
+from autofuse.lower.statements import Scalar
 
 GUESSED_TRIPS = 32
 """Iterations of a loop whose number only data know."""

@@ -14,26 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from autofuse.ir import index
 from autofuse.lazydataclass import replace
 from autofuse.lower.rewrite import affines, operands, rewritten, sources
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Constant,
-    Dot,
     Load,
     Map,
-    Phase,
     Position,
     Reduce,
-    RowGroup,
     Scalar,
     Scan,
-    Space,
-    Stage,
     Statement,
-    Step,
     Store,
     Test,
-    TileProgram,
 )
+from autofuse.lower.tile import Dot, Phase, RowGroup, Space, Stage, Step, TileProgram
 from autofuse.lower.vectorscans import is_plain
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.fusion.domain import is_opaque
@@ -11,22 +9,12 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.lower.librarykernels import coded_in, holder_of, is_numpys, why_not_coded
+from autofuse.lower.limits import Limits
 from autofuse.lower.phasedrafts import BufferTable
 from autofuse.lower.tile import OpaqueProgram, Space
 
 
-class Coded(Protocol):
-    """What is asked of a target's `Limits`."""
-
-    @property
-    def sorts(self) -> bool: ...
-    @property
-    def prologues(self) -> bool: ...
-    @property
-    def workers(self) -> int: ...
-
-
-def opaque_program(candidate: KernelCandidate, name: str, reason: str, limits: Coded) -> OpaqueProgram:
+def opaque_program(candidate: KernelCandidate, name: str, reason: str, limits: Limits) -> OpaqueProgram:
     """The program of a kernel with an opaque node, or with a loop that no stage walks; `reason`: see `OpaqueProgram`.
 
     Raises LegalityError where the node and what is around it cannot be one kernel.

@@ -31,7 +31,8 @@ from autofuse.lower.finish import finish_phase
 from autofuse.lower.phasedrafts import BufferTable, StageDraft
 from autofuse.lower.phaseframe import PhaseFrame, RowReader
 from autofuse.lower.schedule import VECTORISED, Schedule
-from autofuse.lower.tile import Phase, Scalar, Space, Store
+from autofuse.lower.statements import Scalar, Store
+from autofuse.lower.tile import Phase, Space
 
 _LEAST_WORK = 2.0
 """Vector instructions from which on a value is kept rather than computed where it is read."""

@@ -18,22 +18,8 @@ from autofuse.ir.optable import role_of
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.librarykernels import coded_in, holder_of
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import (
-    Dot,
-    Effect,
-    Load,
-    Map,
-    OpaqueProgram,
-    Phase,
-    RowGroup,
-    Scalar,
-    Space,
-    Stage,
-    Statement,
-    Step,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import Effect, Load, Map, Scalar, Statement, Store
+from autofuse.lower.tile import Dot, OpaqueProgram, Phase, RowGroup, Space, Stage, Step, TileProgram
 
 
 @dataclass(frozen=True, slots=True)

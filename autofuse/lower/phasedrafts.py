@@ -11,7 +11,8 @@ from autofuse.ir.graph import Value
 from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.tile import Buffer, Dot, Scalar, Space, Statement
+from autofuse.lower.statements import Scalar, Statement
+from autofuse.lower.tile import Buffer, Dot, Space
 
 Instance = tuple[Value, tuple[Affine, ...]]
 """A value at an index: the unit that is computed once per stage."""

@@ -17,7 +17,8 @@ from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.phasedrafts import BufferTable, PhaseDraft, StageDraft
-from autofuse.lower.tile import Constant, Load, Map, Scalar, Space, Test
+from autofuse.lower.statements import Constant, Load, Map, Scalar, Test
+from autofuse.lower.tile import Space
 
 RowReader = Callable[["PhaseFrame", StageDraft, tuple[Affine, ...], Scalar | None], Scalar]
 """(frame, stage, index, guard) -> the element of a result in scratch. The frame keeps it, so it keeps no frame."""

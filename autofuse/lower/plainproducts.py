@@ -18,22 +18,8 @@ from typing import cast
 from autofuse.ir.dtypes import F32, DType
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import (
-    Buffer,
-    Constant,
-    Dot,
-    Effect,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    RowGroup,
-    Scalar,
-    Space,
-    Statement,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import Constant, Effect, Load, Map, Scalar, Statement, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowGroup, Space, TileProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from autofuse.ir.optable import scalar_op
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import Constant, Effect, Load, Map, Position, Scalar, Statement, Test
+from autofuse.lower.statements import Constant, Effect, Load, Map, Position, Scalar, Statement, Test
 
 COSTLY = 40.0
 """Vector instructions from which on a side is worth a branch: a branch that is foretold wrong costs about 20 cycles."""

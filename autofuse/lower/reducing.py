@@ -16,7 +16,7 @@ from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition, Piece
 from autofuse.lower.phasedrafts import Demand, Instance, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
-from autofuse.lower.tile import ArgReduce, Reduce, Scalar, Scan, Store
+from autofuse.lower.statements import ArgReduce, Reduce, Scalar, Scan, Store
 
 BOOL_COMBINERS = {"minimum": "and", "maximum": "or", "multiply": "and", "add": "or", "and": "and", "or": "or"}
 

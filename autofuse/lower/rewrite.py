@@ -8,28 +8,23 @@ from autofuse.ir import index
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
 from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
-    Dot,
     Leave,
     Load,
     Map,
-    Matrix,
     Next,
-    Phase,
     Position,
     Reduce,
     Repeat,
-    RowGroup,
     Scalar,
     Scan,
-    Stage,
     Statement,
-    Step,
     Store,
     Test,
 )
+from autofuse.lower.tile import Dot, Matrix, Phase, RowGroup, Stage, Step
 
 Rewrite = Callable[[Affine], Affine]
 

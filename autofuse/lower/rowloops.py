@@ -31,7 +31,8 @@ from autofuse.lower.demand import PhaseBuilder
 from autofuse.lower.phasedrafts import BufferTable, Demand, Instance, StageDraft, Wanted
 from autofuse.lower.rewrite import renamed_buffers
 from autofuse.lower.rowparts import RowLoop, changing_values
-from autofuse.lower.tile import Iterations, Phase, Scalar, Space, Store, TileProgram
+from autofuse.lower.statements import Scalar, Store
+from autofuse.lower.tile import Iterations, Phase, Space, TileProgram
 
 _SLOTS = 2
 """Places of the state: what an iteration reads, and what it makes for the next one."""

@@ -16,7 +16,7 @@ from autofuse.ir.dtypes import BOOL
 from autofuse.ir.index import Symbol
 from autofuse.ir.pieces import Condition
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Constant,
@@ -29,11 +29,11 @@ from autofuse.lower.tile import (
     Repeat,
     Scalar,
     Scan,
-    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.tile import Stage
 
 Ranges = Mapping[Symbol, tuple[int, int]]
 """The least and greatest value of symbols; absent: the whole extent."""

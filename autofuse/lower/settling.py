@@ -19,7 +19,7 @@ from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.phasedrafts import StageDraft
 from autofuse.lower.rewrite import affines, operands
 from autofuse.lower.schedule import EARLY_END, Schedule
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Constant,

@@ -15,23 +15,21 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.raresides import Item, RareSide, with_rare_sides
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Effect,
     Load,
     Next,
-    Phase,
     Position,
     Reduce,
     Repeat,
-    RowGroup,
     Scalar,
     Scan,
-    Stage,
     Statement,
     Test,
 )
+from autofuse.lower.tile import Phase, RowGroup, Stage
 from autofuse.lower.varying import varying_scalars
 
 

@@ -15,7 +15,8 @@ from autofuse.lower.finish import finish_phase
 from autofuse.lower.overwriting import Overwriting
 from autofuse.lower.phasedrafts import BufferTable
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Phase, Store
+from autofuse.lower.statements import Store
+from autofuse.lower.tile import Phase
 
 
 @dataclass(frozen=True, slots=True)

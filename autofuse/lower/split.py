@@ -23,22 +23,8 @@ from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.firstplace import is_searchable, search_stages, with_extrema
 from autofuse.lower.rewrite import operands, rewritten
 from autofuse.lower.splitting import BY_SIZE, Splitting
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Effect,
-    Load,
-    Map,
-    Phase,
-    Reduce,
-    RowGroup,
-    Scalar,
-    Space,
-    Stage,
-    Statement,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Effect, Load, Map, Reduce, Scalar, Statement, Store
+from autofuse.lower.tile import Buffer, Phase, RowGroup, Space, Stage, TileProgram
 
 _PART = "part"
 """The grid symbol that numbers parts."""

@@ -29,7 +29,7 @@ from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.rewrite import affines, operands, rewritten
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     Constant,
     Leave,
     Load,
@@ -39,11 +39,11 @@ from autofuse.lower.tile import (
     Reduce,
     Repeat,
     Scalar,
-    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.tile import Stage
 
 Number = int
 """Of a value: equal values have one."""

@@ -20,7 +20,7 @@ from autofuse.lower.looptree import Loop, hands_on, iterates, starts, walked
 from autofuse.lower.phasedrafts import Demand, StageDraft, Wanted
 from autofuse.lower.phaseframe import PhaseFrame
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import Carry, Effect, Load, Next, Scalar, Statement, Store
+from autofuse.lower.statements import Carry, Effect, Load, Next, Scalar, Statement, Store
 
 
 @dataclass(frozen=True, slots=True)

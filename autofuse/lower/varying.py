@@ -8,7 +8,8 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.ir.optable import scalar_op
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import Carry, Leave, Map, Next, Repeat, Scalar, Stage, Statement, Store
+from autofuse.lower.statements import Carry, Leave, Map, Next, Repeat, Scalar, Statement, Store
+from autofuse.lower.tile import Stage
 
 
 def varying_scalars(stage: Stage, known: Set[Scalar], lane: Symbol | None) -> Set[Scalar]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import Load, Phase, RowGroup, Scan, Stage, Store, TileProgram
+from autofuse.lower.statements import Load, Scan, Store
+from autofuse.lower.tile import Phase, RowGroup, Stage, TileProgram
 
 
 def vectorise_scans(program: TileProgram, *, strided: bool = False) -> TileProgram:

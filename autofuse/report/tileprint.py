@@ -9,30 +9,23 @@ from autofuse.ir.optable import role_of
 from autofuse.ir.pieces import Condition
 from autofuse.lower.librarykernels import coded_in
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Constant,
-    Dot,
     Leave,
     Load,
     Map,
-    Matrix,
     Next,
-    OpaqueProgram,
-    Phase,
     Position,
     Reduce,
     Repeat,
-    RowGroup,
     Scan,
-    Stage,
     Statement,
-    Step,
     Store,
     Test,
-    TileProgram,
 )
+from autofuse.lower.tile import Dot, Matrix, OpaqueProgram, Phase, RowGroup, Stage, Step, TileProgram
 
 
 def print_program(program: TileProgram | OpaqueProgram) -> str:

@@ -11,7 +11,7 @@ from autofuse.fusion.atoms import AtomGraph, FusionAtom
 from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.lazydataclass import asdict, dataclass
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.plan.document import PlanDocument, PlannedKernel
 from autofuse.report.explanation import source_text
 from autofuse.report.quantities import microseconds, nearest

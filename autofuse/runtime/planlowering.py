@@ -10,7 +10,8 @@ from autofuse.fusion.regionprograms import RegionProgram, region_programs
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.rewrite import renamed_buffers
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (

@@ -23,7 +23,7 @@ _KINDS = {
     "Backend.identity_type": "builtins:type",
     "Target.threads": "builtins:int",
     "Target.identity": "autofuse.plan.identity:Identity",
-    "Target.limits": "autofuse.lower.lowering:Limits",
+    "Target.limits": "autofuse.lower.limits:Limits",
     "Target.features": "autofuse.cost_models.features:KernelFeatures",
     "Target.fingerprint": "builtins:str",
     "Limits.decisions": "autofuse.lower.decisions:Decisions",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a plan that an earlier process made ready needs none of the
     from autofuse.cost_models.features import KernelFeatures
     from autofuse.fusion.candidate import KernelCandidate
     from autofuse.lower.decisions import Decisions
-    from autofuse.lower.lowering import Limits
+    from autofuse.lower.limits import Limits
     from autofuse.lower.schedule import Schedule
     from autofuse.lower.tile import OpaqueProgram, TileProgram
     from autofuse.plan.document import PlanDocument

@@ -18,18 +18,8 @@ from autofuse.ir.dtypes import F32, DType
 from autofuse.ir.index import Symbol, of
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import (
-    Buffer,
-    Load,
-    Map,
-    Phase,
-    Reduce,
-    RowGroup,
-    Space,
-    Stage,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import Load, Map, Reduce, Store
+from autofuse.lower.tile import Buffer, Phase, RowGroup, Space, Stage, TileProgram
 
 
 def elementwise_kernel(

@@ -12,7 +12,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.measurement.checks import check, poisoned
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.plan.document import PlanDocument

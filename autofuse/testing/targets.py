@@ -25,7 +25,8 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret
 from autofuse.lazydataclass import replace
 from autofuse.lower.evaluate import evaluate_program
-from autofuse.lower.lowering import Limits, as_it_is, lower
+from autofuse.lower.limits import Limits, as_it_is
+from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import Space, TileProgram
 from autofuse.measurement.checks import check, poisoned

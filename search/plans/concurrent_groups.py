@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from autofuse.fusion.atoms import AtomGraph
 from autofuse.ir.graph import Value
 from autofuse.ir.optable import has_calls
 from autofuse.lazydataclass import dataclass, field, replace
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel

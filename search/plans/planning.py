@@ -16,7 +16,7 @@ from autofuse.ir.digest import digest, subgraph_digest
 from autofuse.ir.graph import Graph
 from autofuse.ir.tree import Tree
 from autofuse.lazydataclass import dataclass, field, replace
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.lower.overwriting import overwritings
 from autofuse.lower.schedule import ITERATIONS, Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram

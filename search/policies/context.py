@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autofuse.cost_models.base import CostModel
 from autofuse.fusion.userrules import Control
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program

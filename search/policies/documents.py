@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from autofuse.fusion.atoms import AtomGraph
 from autofuse.lazydataclass import replace
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.plan.document import PlanDocument
 from autofuse.plan.identity import Identity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autofuse.errors import ArgumentError, PlanError
 from autofuse.fusion.userrules import NO_RULES, Control
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.search.plans.memorylimit import MemoryLimit
 from autofuse.search.plans.planning import Program

@@ -15,7 +15,8 @@ from autofuse.fusion.regionprograms import control_node
 from autofuse.ir.graph import Node, Value
 from autofuse.lazydataclass import replace
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Dot, OpaqueProgram, RowGroup, Space, Step, Store, TileProgram
+from autofuse.lower.statements import Store
+from autofuse.lower.tile import Dot, OpaqueProgram, RowGroup, Space, Step, TileProgram
 from autofuse.plan.document import RegionPlan
 from autofuse.search.prices.priced import Priced
 from autofuse.search.prices.residual import ClassPrice

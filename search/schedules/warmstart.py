@@ -16,19 +16,8 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.decisions import Choices
 from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import (
-    ArgReduce,
-    Dot,
-    Load,
-    Map,
-    OpaqueProgram,
-    Reduce,
-    Scan,
-    Statement,
-    Step,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Load, Map, Reduce, Scan, Statement, Store
+from autofuse.lower.tile import Dot, OpaqueProgram, Step, TileProgram
 from autofuse.measurement.client import Bench
 from autofuse.measurement.kernelnotes import KernelNote
 from autofuse.search.policies.context import Context

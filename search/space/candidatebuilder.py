@@ -16,7 +16,8 @@ from autofuse.fusion.domain import Domain
 from autofuse.fusion.userrules import NO_RULES
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import replace
-from autofuse.lower.lowering import Limits, as_it_is, lower, plain_scalars
+from autofuse.lower.limits import Limits, as_it_is
+from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.overlapped import kept_values
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule

@@ -6,17 +6,9 @@ from autofuse.cost_models.features import FarWalk
 from autofuse.ir.dtypes import F32, I64
 from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.pieces import Condition
-from autofuse.lower.tile import (
-    Constant,
-    Load,
-    Map,
-    Phase,
-    RowGroup,
-    Space,
-    Stage,
-    Store,
-)
-from autofuse.lower.tile import Test as When
+from autofuse.lower.statements import Constant, Load, Map, Store
+from autofuse.lower.statements import Test as When
+from autofuse.lower.tile import Phase, RowGroup, Space, Stage
 from autofuse.targets.cpu.cost.extract import features
 from tests.fixtures.countedprograms import buffer, only_stage, program
 

@@ -9,22 +9,9 @@ from autofuse.cost_models.features import COLUMNS, FarWalk, matrix
 from autofuse.ir.dtypes import BOOL, F32, F64
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.ir.pieces import Condition
-from autofuse.lower.tile import (
-    Constant,
-    Dot,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    Reduce,
-    RowBlock,
-    RowGroup,
-    Scan,
-    Space,
-    Stage,
-    Store,
-)
-from autofuse.lower.tile import Test as When
+from autofuse.lower.statements import Constant, Load, Map, Reduce, Scan, Store
+from autofuse.lower.statements import Test as When
+from autofuse.lower.tile import Dot, Matrix, Phase, RowBlock, RowGroup, Space, Stage
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.passes.prepare import CpuPasses

@@ -3,7 +3,8 @@
 from autofuse.cost_models.operations import StatementCosts, product_of
 from autofuse.ir.dtypes import BOOL, F32, F64
 from autofuse.ir.index import Symbol, of
-from autofuse.lower.tile import Constant, Dot, Map, Matrix, Phase, Reduce, RowBlock
+from autofuse.lower.statements import Constant, Map, Reduce
+from autofuse.lower.tile import Dot, Matrix, Phase, RowBlock
 
 
 def test_a_comparison_costs_what_its_operands_ask_for():

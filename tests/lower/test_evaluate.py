@@ -10,26 +10,9 @@ from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Constant,
-    Dot,
-    Load,
-    Matrix,
-    Phase,
-    Reduce,
-    RowBlock,
-    RowGroup,
-    Scan,
-    Space,
-    Stage,
-    Store,
-    TileProgram,
-)
-from autofuse.lower.tile import (
-    Test as When,
-)
+from autofuse.lower.statements import ArgReduce, Constant, Load, Reduce, Scan, Store
+from autofuse.lower.statements import Test as When
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowBlock, RowGroup, Space, Stage, TileProgram
 
 R, K = Symbol("i0", 3), Symbol("k0", 4)
 X = Buffer("x", TensorType((3, 4), F32), Space.INPUT)

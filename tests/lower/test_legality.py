@@ -7,7 +7,8 @@ from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from tests.fixtures.kernelchecks import check_fused, fused

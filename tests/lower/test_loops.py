@@ -15,10 +15,12 @@ from autofuse.fusion.loops import refusal
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.ir.interpreter import interpret
 from autofuse.lower.evaluate import evaluate_program
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.sections import body_within, repeated
-from autofuse.lower.tile import Carry, Next, OpaqueProgram, Phase, Repeat, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.lower.statements import Carry, Next, Repeat, Store
+from autofuse.lower.tile import OpaqueProgram, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of

@@ -10,10 +10,11 @@ import pytest
 from autofuse.ir.dtypes import F32
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Map, Reduce, Scan
+from autofuse.lower.statements import Map, Reduce, Scan
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import whole_kernel
 from tests.fixtures.kernelchecks import check_fused, check_kernel

@@ -15,9 +15,10 @@ from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import BOOL, F32
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Scan
+from autofuse.lower.statements import Scan
 from autofuse.testing.fusions import whole_kernel
 from tests.fixtures.kernelchecks import check_fused, check_kernel, fused
 from tests.fixtures.loweredkernels import count, normal

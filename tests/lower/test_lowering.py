@@ -14,10 +14,11 @@ from autofuse.errors import LegalityError
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.graphbuilder import GraphBuilder
 from autofuse.ir.types import TensorType
-from autofuse.lower.lowering import as_it_is, lower
+from autofuse.lower.limits import as_it_is
+from autofuse.lower.lowering import lower
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Constant, Load, Map, Reduce
+from autofuse.lower.statements import Constant, Load, Map, Reduce
 from autofuse.testing.fusions import LIMITS, whole_kernel
 from tests.fixtures.kernelchecks import check_fused, check_kernel
 from tests.fixtures.loweredkernels import count, normal, phase_of, scratch_of

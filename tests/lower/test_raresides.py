@@ -11,7 +11,8 @@ from autofuse.lower.lowering import lower
 from autofuse.lower.raresides import RareSide, with_rare_sides
 from autofuse.lower.rewrite import operands
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Effect, RowGroup
+from autofuse.lower.statements import Effect
+from autofuse.lower.tile import RowGroup
 from autofuse.passes.pipeline import clean
 
 F32 = np.float32

@@ -9,7 +9,8 @@ import pytest
 
 import autofuse as af
 from autofuse.errors import LegalityError
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import ITERATIONS, Schedule
 from autofuse.lower.tile import Dot, OpaqueProgram, Space, TileProgram
 from autofuse.report.tileprint import print_program

@@ -17,7 +17,8 @@ from autofuse.lower import settling
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import EARLY_END, Schedule
-from autofuse.lower.tile import Leave, OpaqueProgram, TileProgram
+from autofuse.lower.statements import Leave
+from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.passes.pipeline import clean
 from autofuse.report.tileprint import loop_lines, print_program
 from tests.fixtures.loopprograms import PROGRAMS

@@ -12,7 +12,7 @@ from autofuse.ir.index import Symbol, of
 from autofuse.lower.raresides import RareSide, with_rare_sides
 from autofuse.lower.rewrite import operands
 from autofuse.lower.sidesegments import Line, cut_at_sides
-from autofuse.lower.tile import Carry, Effect, Load, Map, Next, Statement, Store
+from autofuse.lower.statements import Carry, Effect, Load, Map, Next, Statement, Store
 
 LANE = Symbol("i", 64)
 

@@ -11,10 +11,12 @@ from autofuse.fusion.memorystate import in_memory
 from autofuse.fusion.nodeaxes import is_loop
 from autofuse.ir import dtypes
 from autofuse.ir.index import Affine
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.statelowering import in_memory_order
-from autofuse.lower.tile import Load, Map, OpaqueProgram, Space, Store, TileProgram
+from autofuse.lower.statements import Load, Map, Store
+from autofuse.lower.tile import OpaqueProgram, Space, TileProgram
 from autofuse.passes.pipeline import clean
 from tests.fixtures.randomloops import random_updates
 from tests.lower.test_loops import compare, stages, whole

@@ -10,27 +10,10 @@ from autofuse.ir import dtypes
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import parse_type
-from autofuse.lower import tile
+from autofuse.lower import statements
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Constant,
-    Dot,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    Position,
-    Reduce,
-    RowBlock,
-    RowGroup,
-    Scan,
-    Space,
-    Stage,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowBlock, RowGroup, Space, Stage, TileProgram
 from autofuse.report.tileprint import loop_lines, print_affine, print_program
 from autofuse.targets.cpu.decisions import cpu_schedule
 
@@ -58,7 +41,7 @@ def test_every_statement_has_a_line() -> None:
     body = (
         Constant(0, dtypes.F32, 1.5),
         Position(1, dtypes.I64, of(COLUMN)),
-        tile.Test(2, (Condition(of(COLUMN), 2, 9, 2, 1),)),
+        statements.Test(2, (Condition(of(COLUMN), 2, 9, 2, 1),)),
         Load(3, dtypes.F32, "x", of(ROW) * 16 + of(COLUMN), mask=2, fill=0),
         Map(4, dtypes.F32, "add", (3, 0)),
         Reduce(5, dtypes.F32, "maximum", 4),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autofuse.ir.graph import Graph, Value
 from autofuse.ir.tree import Branch
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.lower.tile import Space
 from autofuse.plan.document import PlanDocument
 from autofuse.runtime.frames import Home

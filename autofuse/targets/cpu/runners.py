@@ -12,7 +12,8 @@ from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import LoweredProgram, Space
 from autofuse.runtime.planlowering import is_generated

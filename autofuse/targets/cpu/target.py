@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imported when it is asked for
     from autofuse.cost_models.base import KernelFacts
     from autofuse.cost_models.features import KernelFeatures
     from autofuse.fusion.candidate import KernelCandidate
-    from autofuse.lower.lowering import Limits
+    from autofuse.lower.limits import Limits
     from autofuse.lower.schedule import Schedule
     from autofuse.lower.tile import OpaqueProgram, TileProgram
     from autofuse.plan.document import PlanDocument
@@ -62,7 +62,7 @@ class CpuTarget:
         """Half of the L2 for values kept on chip, and the number of workers."""
         if self._limits is not None:
             return self._limits
-        from autofuse.lower.lowering import Limits
+        from autofuse.lower.limits import Limits
         from autofuse.targets.cpu.decisions import cpu_decisions
         from autofuse.targets.cpu.passes.prepare import CpuPasses
         from autofuse.targets.cpu.workspaces import CpuWorkspaces

@@ -12,7 +12,7 @@ from autofuse.lower.tile import Buffer, LoweredProgram, OpaqueProgram, Space
 
 @dataclass(frozen=True, slots=True)
 class CpuWorkspaces:
-    """What kernels of a CPU get. See `autofuse.lower.lowering.Limits.workspaces`."""
+    """What kernels of a CPU get. See `autofuse.lower.limits.Limits.workspaces`."""
 
     vector_bits: int
 

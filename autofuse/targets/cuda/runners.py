@@ -12,7 +12,8 @@ from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.runtime.fitting import all_fit

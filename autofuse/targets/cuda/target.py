@@ -12,7 +12,7 @@ from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import AutofuseError, BackendError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.lazydataclass import asdict
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import PlanDocument

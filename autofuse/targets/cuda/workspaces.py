@@ -10,7 +10,7 @@ from autofuse.targets.cuda.productcalls import with_library_workspace
 
 @dataclass(frozen=True, slots=True)
 class CudaWorkspaces:
-    """What kernels of an architecture get. See `autofuse.lower.lowering.Limits.workspaces`."""
+    """What kernels of an architecture get. See `autofuse.lower.limits.Limits.workspaces`."""
 
     arch: str
 

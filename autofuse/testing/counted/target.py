@@ -12,7 +12,8 @@ from autofuse.cost_models.features import KernelFeatures
 from autofuse.errors import AutofuseError
 from autofuse.fusion.candidate import KernelCandidate
 from autofuse.lazydataclass import replace
-from autofuse.lower.lowering import Limits, lower, plain_scalars
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower, plain_scalars
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.plan.document import PlanDocument

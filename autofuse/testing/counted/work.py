@@ -17,20 +17,8 @@ from autofuse.cost_models.features import (
     StageFeatures,
 )
 from autofuse.cost_models.operations import StatementCosts, price_class, product_of
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Dot,
-    Load,
-    OpaqueProgram,
-    Phase,
-    Reduce,
-    RowGroup,
-    Space,
-    Stage,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Load, Reduce, Store
+from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.testing.counted.device import BATCH, CountedDevice
 
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Buffer, Dot, Load, Matrix, Phase, RowGroup, Store
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowGroup
 from autofuse.targets.cuda.codegen.hiddentiles import PART
 
 

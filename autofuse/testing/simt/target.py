@@ -8,7 +8,7 @@ from typing import ClassVar
 from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts
 from autofuse.lazydataclass import dataclass, fields, replace
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.lower.tile import OpaqueProgram, TileProgram
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.gpus import Gpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.search.plans.concurrent_groups import Work, list_schedule
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
 from autofuse.ir.graph import Graph
-from autofuse.lower.tile import Map, RowGroup, TileProgram
+from autofuse.lower.statements import Map
+from autofuse.lower.tile import RowGroup, TileProgram
 from autofuse.search.policies.analytical import ROUNDS, Analytical
 from autofuse.search.policies.documents import document_of
 from autofuse.search.policies.unfused import Unfused

@@ -13,7 +13,8 @@ from autofuse.api.programs import traced_program
 from autofuse.errors import LegalityError
 from autofuse.frontend.traced import trace
 from autofuse.fusion.atoms import AtomGraph
-from autofuse.lower.lowering import as_it_is, lower
+from autofuse.lower.limits import as_it_is
+from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.workloads import load
 from autofuse.search.policies.analytical import Analytical

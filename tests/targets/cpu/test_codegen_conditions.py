@@ -9,8 +9,8 @@ from autofuse.ir.dtypes import BF16, BOOL, F32, F64, I32, I64, U8, U32, U64
 from autofuse.ir.index import Element, Symbol, of
 from autofuse.ir.pieces import Condition
 from autofuse.lower.rewrite import statements
-from autofuse.lower.tile import Constant, Load, Map, Position, Reduce, Store
-from autofuse.lower.tile import Test as When
+from autofuse.lower.statements import Constant, Load, Map, Position, Reduce, Store
+from autofuse.lower.statements import Test as When
 from autofuse.targets.cpu.passes.narrowing import narrow_values
 from tests.fixtures.tilekernels import generated
 from tests.fixtures.tileprograms import buffers, check, engine, phase, program, stage

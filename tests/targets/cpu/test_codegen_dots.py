@@ -6,8 +6,9 @@ import pytest
 from autofuse.ir.dtypes import BF16, F16, F32, F64, I32, U8
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.lower.schedule import Schedule
+from autofuse.lower.statements import Load, Map, Reduce, Store
 from autofuse.lower.summing import sum_block
-from autofuse.lower.tile import Dot, Load, Map, Matrix, Reduce, RowBlock, Store
+from autofuse.lower.tile import Dot, Matrix, RowBlock
 from autofuse.targets.cpu.codegen.matmul.tiling import plan_tiling
 from autofuse.targets.cpu.decisions import VECTOR_BITS, cpu_schedule
 from tests.fixtures.tilekernels import Kernel

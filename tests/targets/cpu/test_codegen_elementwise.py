@@ -9,7 +9,7 @@ import pytest
 from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U64
 from autofuse.ir.index import Element, Quotient, Remainder, Symbol, of
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Constant, Load, Map, Position, Store
+from autofuse.lower.statements import Constant, Load, Map, Position, Store
 from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.devices import SERVER_MACHINE
 from tests.fixtures.tilekernels import generated

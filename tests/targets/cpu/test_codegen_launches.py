@@ -7,7 +7,8 @@ from autofuse.host.objectcache import ObjectCache
 from autofuse.ir.dtypes import F32, I32
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.evaluate import evaluate_program
-from autofuse.lower.tile import Load, Map, Reduce, Space, Store
+from autofuse.lower.statements import Load, Map, Reduce, Store
+from autofuse.lower.tile import Space
 from autofuse.targets.cpu.machine import host_machine
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.entry import NativeProgram

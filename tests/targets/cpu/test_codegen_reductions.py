@@ -7,7 +7,8 @@ from autofuse.ir.dtypes import ALL, BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from autofuse.ir.index import Symbol, of
 from autofuse.lower.merging import merge_scans
 from autofuse.lower.rewrite import statements
-from autofuse.lower.tile import ArgReduce, Constant, Load, Map, Reduce, Scan, Space, Store
+from autofuse.lower.statements import ArgReduce, Constant, Load, Map, Reduce, Scan, Store
+from autofuse.lower.tile import Space
 from autofuse.targets.cpu.decisions import cpu_schedule
 from tests.fixtures.tileprograms import buffers, check, phase, program, stage
 

@@ -10,7 +10,8 @@ import pytest
 from autofuse.ir.dtypes import BOOL, F64, I64
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.lower.evaluate import evaluate_program
-from autofuse.lower.tile import Constant, Load, Map, Position, Reduce, Space, Store
+from autofuse.lower.statements import Constant, Load, Map, Position, Reduce, Store
+from autofuse.lower.tile import Space
 from tests.fixtures.tilekernels import Kernel
 from tests.fixtures.tileprograms import buffers, compare, engine, phase, program, stage
 

@@ -11,7 +11,7 @@ from autofuse.ir.interpreter import interpret
 from autofuse.lazydataclass import replace
 from autofuse.lower.lowering import lower
 from autofuse.lower.overlapped import kept_values
-from autofuse.lower.tile import Store
+from autofuse.lower.statements import Store
 from autofuse.measurement.checks import poisoned
 from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.alignedstores import first_aligned

@@ -15,7 +15,8 @@ from autofuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U32,
 from autofuse.ir.index import Symbol
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Load, RowGroup, Space, Step, Store, TileProgram
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import Buffer, Dot, RowGroup, Space, Step, TileProgram
 from autofuse.targets.cuda import nvrtc
 from autofuse.targets.cuda.codegen import CudaKernel, generate
 from autofuse.targets.cuda.decisions import cuda_schedule

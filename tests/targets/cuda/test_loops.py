@@ -10,7 +10,8 @@ import pytest
 import autofuse as af
 from autofuse.ir.interpreter import interpret
 from autofuse.lower.rewrite import statements
-from autofuse.lower.tile import Load, Store, TileProgram
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import TileProgram
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
 from autofuse.runtime.planlowering import canonical

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from autofuse.ir.interpreter import interpret
 from autofuse.lazydataclass import replace
-from autofuse.lower.lowering import Limits, lower
+from autofuse.lower.limits import Limits
+from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import parts_of
 from autofuse.lower.splitting import BY_SIZE

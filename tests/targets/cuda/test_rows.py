@@ -11,7 +11,8 @@ import autofuse as af
 from autofuse.lazydataclass import replace
 from autofuse.lower.evaluate import evaluate_program
 from autofuse.lower.schedule import PLACEMENT, Schedule
-from autofuse.lower.tile import Load, RowGroup, Space, TileProgram
+from autofuse.lower.statements import Load
+from autofuse.lower.tile import RowGroup, Space, TileProgram
 from autofuse.targets.cuda.passes.rows import keep_rows
 
 

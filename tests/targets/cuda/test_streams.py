@@ -10,7 +10,7 @@ import pytest
 
 import autofuse as af
 from autofuse.lazydataclass import replace
-from autofuse.lower.lowering import Limits
+from autofuse.lower.limits import Limits
 from autofuse.plan.document import Launch
 from autofuse.runtime.planlowering import canonical
 from autofuse.search.plans.concurrent_groups import Work, list_schedule

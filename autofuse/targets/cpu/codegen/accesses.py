@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Buffer, Load, Space, Store
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import Buffer, Space
 from autofuse.targets.cpu.codegen.masking import masked_load, masked_store
 from autofuse.targets.cpu.codegen.metadata import NON_TEMPORAL
 from autofuse.targets.cpu.codegen.offsets import (

@@ -14,7 +14,7 @@ from typing import cast
 
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import Reduce, Scan
+from autofuse.lower.statements import Reduce, Scan
 from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec, vector_of
 from autofuse.targets.cpu.scalars import (

@@ -7,7 +7,8 @@ a part of a vector is done first where it is known how far the next place is tha
 from __future__ import annotations
 
 from autofuse.ir.index import Symbol
-from autofuse.lower.tile import ArgReduce, Next, Reduce, Scan, Stage, Store
+from autofuse.lower.statements import ArgReduce, Next, Reduce, Scan, Store
+from autofuse.lower.tile import Stage
 
 _LONG = 8
 """Vectors of a loop from which on a part of one more is worth it."""

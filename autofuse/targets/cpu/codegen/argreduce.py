@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from autofuse.ir.dtypes import I32, I64, DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import ArgReduce, Stage
+from autofuse.lower.statements import ArgReduce
+from autofuse.lower.tile import Stage
 from autofuse.targets.cpu.codegen.offsets import index_bits, narrowed, scalar_index, vector_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Value, splat_integer
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec, vector_of

@@ -15,7 +15,7 @@ from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.raresides import Item, RareSide, with_rare_sides
 from autofuse.lower.rewrite import sources
 from autofuse.lower.sidesegments import Line, PackedSide, Segment, cut_at_sides
-from autofuse.lower.tile import Load, Statement
+from autofuse.lower.statements import Load, Statement
 from autofuse.targets.cpu.codegen.body import Accumulators, Body, varying_in
 from autofuse.targets.cpu.codegen.conditions import emit_all
 from autofuse.targets.cpu.codegen.packedlanes import Chosen, Kept

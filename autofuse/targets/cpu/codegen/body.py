@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from autofuse.ir.dtypes import BOOL, I32, I64
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.raresides import Item, RareSide, with_rare_sides
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Constant,
@@ -20,11 +20,11 @@ from autofuse.lower.tile import (
     Reduce,
     Repeat,
     Scan,
-    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.tile import Stage
 from autofuse.lower.varying import varying_scalars
 from autofuse.targets.cpu.codegen import accesses
 from autofuse.targets.cpu.codegen.accesses import Places

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import Carry, Stage
+from autofuse.lower.statements import Carry
+from autofuse.lower.tile import Stage
 from autofuse.lower.varying import varying_scalars
 from autofuse.targets.cpu.codegen.values import Group, Value
 from autofuse.targets.cpu.llvmtext import FunctionText, Vec

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import ArgReduce, Carry, Load, Next, Reduce, Repeat, Scan, Stage, Store
+from autofuse.lower.statements import ArgReduce, Carry, Load, Next, Reduce, Repeat, Scan, Store
+from autofuse.lower.tile import Stage
 from autofuse.targets.cpu.codegen.accesses import Places
 from autofuse.targets.cpu.codegen.values import Index, counted_loop
 from autofuse.targets.cpu.llvmtext import FunctionText

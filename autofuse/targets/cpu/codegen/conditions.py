@@ -8,7 +8,7 @@ from typing import Any, cast
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.pieces import Condition
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     EFFECTS,
     ArgReduce,
     Constant,

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.ir.pieces import Condition
-from autofuse.lower.tile import Stage, Test
+from autofuse.lower.statements import Test
+from autofuse.lower.tile import Stage
 
 Segments = tuple[tuple[int, int], ...]
 """Half-open ranges, in order, that make up `0 <= s < extent`."""

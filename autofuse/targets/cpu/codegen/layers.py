@@ -8,7 +8,8 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
 from autofuse.lower.elements import Elements
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import Effect, Load, Map, OpaqueProgram, Scalar, Space, Statement
+from autofuse.lower.statements import Effect, Load, Map, Scalar, Statement
+from autofuse.lower.tile import OpaqueProgram, Space
 from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.pointwork import map_weight

@@ -9,7 +9,8 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, field, replace
 from autofuse.lower.sections import body_within, cone, parts_of, repeated
 from autofuse.lower.sidesegments import packed_sides
-from autofuse.lower.tile import ArgReduce, Leave, Next, Reduce, Repeat, Scan, Stage, Store
+from autofuse.lower.statements import ArgReduce, Leave, Next, Reduce, Repeat, Scan, Store
+from autofuse.lower.tile import Stage
 from autofuse.targets.cpu.codegen.accumulators import Accumulator, make_accumulator
 from autofuse.targets.cpu.codegen.alignedstores import first_aligned
 from autofuse.targets.cpu.codegen.argreduce import Best, make_best

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Dot, Phase, Space, Stage, Statement, Step, TileProgram
+from autofuse.lower.statements import Statement
+from autofuse.lower.tile import Dot, Phase, Space, Stage, Step, TileProgram
 from autofuse.targets.cpu.codegen.accesses import Place
 from autofuse.targets.cpu.codegen.blockline import Room
 from autofuse.targets.cpu.codegen.body import Body

@@ -9,7 +9,8 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.raresides import RareSide
 from autofuse.lower.sidesegments import packed_sides_of, walks_in_blocks
-from autofuse.lower.tile import Carry, Dot, Load, Phase, RowGroup, Space, Stage, Store, TileProgram
+from autofuse.lower.statements import Carry, Load, Store
+from autofuse.lower.tile import Dot, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cpu.codegen.blockline import vectors_in_block
 from autofuse.targets.cpu.codegen.pointwork import point_ns
 from autofuse.targets.cpu.codegen.registertranspose import Transpose, find_transpose

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from autofuse.ir.dtypes import DType
 from autofuse.ir.optable import scalar_op
-from autofuse.lower.tile import ArgReduce, Dot, Load, Map, Phase, Position, Reduce, RowGroup, Scan, Stage, Store
+from autofuse.lower.statements import ArgReduce, Load, Map, Position, Reduce, Scan, Store
+from autofuse.lower.tile import Dot, Phase, RowGroup, Stage
 from autofuse.targets.cpu.codegen.widths import register_bits
 
 _NS_PER_BYTE = 0.08

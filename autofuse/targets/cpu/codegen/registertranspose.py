@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Load, Phase, Stage, Store, Test
+from autofuse.lower.statements import Load, Store, Test
+from autofuse.lower.tile import Phase, Stage
 from autofuse.targets.cpu.codegen.accesses import Place, Places
 from autofuse.targets.cpu.codegen.offsets import pointer
 from autofuse.targets.cpu.codegen.values import Group, Index, Value

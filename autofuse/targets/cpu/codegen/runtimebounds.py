@@ -14,23 +14,8 @@ from autofuse.ir.dtypes import BOOL, I64, DType
 from autofuse.ir.index import Affine, Symbol, bounds, of, symbols_of
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import (
-    Constant,
-    Effect,
-    Load,
-    Map,
-    Phase,
-    Position,
-    Reduce,
-    RowGroup,
-    Scalar,
-    Space,
-    Stage,
-    Statement,
-    Store,
-    Test,
-    TileProgram,
-)
+from autofuse.lower.statements import Constant, Effect, Load, Map, Position, Reduce, Scalar, Statement, Store, Test
+from autofuse.lower.tile import Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cpu.codegen.conditions import known_truths, live_scalars
 from autofuse.targets.cpu.codegen.offsets import scalar_index
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, Ranges, Value

@@ -22,7 +22,8 @@ from autofuse.lower.elements import Elements, elements_of
 from autofuse.lower.librarykernels import held_in
 from autofuse.lower.phasedrafts import StageDraft
 from autofuse.lower.rewrite import affines
-from autofuse.lower.tile import OpaqueProgram, Scalar, Store
+from autofuse.lower.statements import Scalar, Store
+from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.body import Body
 from autofuse.targets.cpu.codegen.layers import NS_PER_VECTOR, Layers
 from autofuse.targets.cpu.codegen.values import Group, Index, Lanes, counted_loop

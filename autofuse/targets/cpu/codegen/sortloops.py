@@ -23,7 +23,8 @@ from autofuse.ir.index import Affine, Element, Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.elements import Elements, Result, elements_of
 from autofuse.lower.librarykernels import Counted, results_needed, source_of
-from autofuse.lower.tile import OpaqueProgram, Store
+from autofuse.lower.statements import Store
+from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.layers import Layers, statements_ns
 
 MOST_RANKED = 192

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autofuse.lower.tile import ArgReduce, Reduce, Scan, Space, Stage, Store
+from autofuse.lower.statements import ArgReduce, Reduce, Scan, Store
+from autofuse.lower.tile import Space, Stage
 from autofuse.targets.cpu.codegen.accesses import Place, Places
 from autofuse.targets.cpu.codegen.offsets import pointer, split_lanes
 from autofuse.targets.cpu.codegen.values import Group, counted_loop

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.ir.index import Symbol, of
 from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Statement
+from autofuse.lower.statements import ArgReduce, Reduce, Scan, Statement
+from autofuse.lower.tile import Stage
 from autofuse.targets.cpu.codegen.accumulators import Accumulator
 from autofuse.targets.cpu.codegen.argreduce import Best
 from autofuse.targets.cpu.codegen.blockline import Block, BlockLine, Vector

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import RowGroup, Space, Stage, Store
+from autofuse.lower.statements import Store
+from autofuse.lower.tile import RowGroup, Space, Stage
 from autofuse.targets.cpu.codegen.grid import At, write_runs
 from autofuse.targets.cpu.codegen.indexsplitting import Segments, plan_segments, whole
 from autofuse.targets.cpu.codegen.nest import Nest

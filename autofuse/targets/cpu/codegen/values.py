@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.tile import Store
+from autofuse.lower.statements import Store
 from autofuse.targets.cpu.codegen.metadata import AS_WRITTEN
 from autofuse.targets.cpu.llvmtext import FunctionText
 from autofuse.targets.cpu.scalars import emit_splat

@@ -8,7 +8,8 @@ from typing import Any, cast
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import PRODUCTS, SIDES
-from autofuse.lower.tile import EFFECTS, Leave, Load, Map, Next, Repeat, Stage, Store, Test, TileProgram
+from autofuse.lower.statements import EFFECTS, Leave, Load, Map, Next, Repeat, Store, Test
+from autofuse.lower.tile import Stage, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores, streams_transposed
 from autofuse.targets.cpu.codegen.values import Value
 from autofuse.targets.cpu.decisions import STATE, UNROLL, VECTOR_BITS

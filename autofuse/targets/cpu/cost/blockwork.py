@@ -8,7 +8,8 @@ from functools import partial
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.raresides import with_rare_sides
 from autofuse.lower.sidesegments import Line, cut_at_sides, packed_sides_of
-from autofuse.lower.tile import Carry, Effect, Load, Next, Phase, Stage
+from autofuse.lower.statements import Carry, Effect, Load, Next
+from autofuse.lower.tile import Phase, Stage
 from autofuse.lower.varying import varying_scalars
 from autofuse.targets.cpu.codegen.blockline import is_contiguous
 from autofuse.targets.cpu.codegen.phaselayout import Layout

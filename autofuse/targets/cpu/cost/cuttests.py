@@ -10,7 +10,8 @@ from autofuse.cost_models.loopnest import LoopNest
 from autofuse.ir.index import Symbol, bounds
 from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import ArgReduce, Carry, Effect, Map, Phase, Reduce, Scan, Stage, Statement, Test
+from autofuse.lower.statements import ArgReduce, Carry, Effect, Map, Reduce, Scan, Statement, Test
+from autofuse.lower.tile import Phase, Stage
 from autofuse.targets.cpu.codegen.indexsplitting import all_segments, copies_allowed, largest, plan_segments
 from autofuse.targets.cpu.codegen.phaselayout import Layout, stages_of
 

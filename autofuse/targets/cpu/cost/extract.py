@@ -19,7 +19,8 @@ from autofuse.cost_models.loopnest import LoopNest
 from autofuse.cost_models.traffic import Access, Moved, Touched, dot_accesses, levels_between, touched_by
 from autofuse.lazydataclass import replace
 from autofuse.lower.schedule import PRODUCTS, SIDES
-from autofuse.lower.tile import Buffer, Carry, Dot, OpaqueProgram, Phase, RowGroup, Space, Step, TileProgram
+from autofuse.lower.statements import Carry
+from autofuse.lower.tile import Buffer, Dot, OpaqueProgram, Phase, RowGroup, Space, Step, TileProgram
 from autofuse.targets.cpu.codegen.cachestores import streams_stores
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout
 from autofuse.targets.cpu.codegen.products import dot_cycles

@@ -13,7 +13,8 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import lookup, role_of
 from autofuse.lower.librarykernels import coded_in
 from autofuse.lower.looptree import GUESSED_TRIPS
-from autofuse.lower.tile import Load, OpaqueProgram
+from autofuse.lower.statements import Load
+from autofuse.lower.tile import OpaqueProgram
 from autofuse.targets.cpu.codegen.layers import NS_PER_VECTOR
 from autofuse.targets.cpu.codegen.scatterloops import ScatterLoops
 from autofuse.targets.cpu.codegen.sortloops import SortLoops

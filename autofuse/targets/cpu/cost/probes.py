@@ -24,23 +24,8 @@ from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import PRODUCTS, Schedule
-from autofuse.lower.tile import (
-    Buffer,
-    Constant,
-    Dot,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    Reduce,
-    RowBlock,
-    RowGroup,
-    Space,
-    Stage,
-    Statement,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import Constant, Load, Map, Reduce, Statement, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowBlock, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cpu.codegen.kernel import generate
 from autofuse.targets.cpu.decisions import VECTOR_BITS
 from autofuse.targets.cpu.device.describe import DTYPES

@@ -11,7 +11,7 @@ from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.optable import scalar_op
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Map
+from autofuse.lower.statements import Map
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,20 +15,8 @@ from autofuse.cost_models.loopnest import sources_of
 from autofuse.cost_models.operations import price_class
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import (
-    ArgReduce,
-    Carry,
-    Load,
-    Map,
-    Phase,
-    Position,
-    Reduce,
-    Scan,
-    Stage,
-    Statement,
-    Test,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Carry, Load, Map, Position, Reduce, Scan, Statement, Test
+from autofuse.lower.tile import Phase, Stage, TileProgram
 from autofuse.lower.varying import varying_scalars
 from autofuse.targets.cpu.codegen.conditions import most_alive
 from autofuse.targets.cpu.codegen.phaselayout import Layout, plan_layout, stages_of

@@ -14,9 +14,8 @@ from autofuse.cost_models.traffic import Access, Walk, access_of, exact_access, 
 from autofuse.ir import dtypes
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
-    Buffer,
     Carry,
     Constant,
     Leave,
@@ -27,12 +26,11 @@ from autofuse.lower.tile import (
     Reduce,
     Repeat,
     Scan,
-    Space,
-    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.tile import Buffer, Space, Stage
 from autofuse.lower.varying import recurrence, varying_scalars
 from autofuse.targets.cpu.codegen.accesses import SHORT_STRIDE
 from autofuse.targets.cpu.codegen.phaselayout import Layout

@@ -6,19 +6,8 @@ from collections.abc import Mapping
 
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol, Variable, substitute
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import (
-    ArgReduce,
-    Constant,
-    Load,
-    Phase,
-    Position,
-    RowGroup,
-    Stage,
-    Statement,
-    Store,
-    Test,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Constant, Load, Position, Statement, Store, Test
+from autofuse.lower.tile import Phase, RowGroup, Stage, TileProgram
 
 
 def fold_indices(program: TileProgram) -> TileProgram:

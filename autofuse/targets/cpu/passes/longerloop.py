@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import Load, Map, Phase, RowGroup, Stage, Store, TileProgram
+from autofuse.lower.statements import Load, Map, Store
+from autofuse.lower.tile import Phase, RowGroup, Stage, TileProgram
 from autofuse.targets.cpu.codegen.pointwork import map_weight
 from autofuse.targets.cpu.codegen.widths import Widths
 

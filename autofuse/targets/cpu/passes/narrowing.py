@@ -12,23 +12,20 @@ import numpy as np
 
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass, field, replace
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Constant,
     Effect,
     Load,
     Map,
-    Phase,
     Position,
     Reduce,
-    RowGroup,
     Scalar,
     Scan,
-    Stage,
     Statement,
-    TileProgram,
 )
+from autofuse.lower.tile import Phase, RowGroup, Stage, TileProgram
 from autofuse.targets.cpu.codegen.conditions import live_scalars
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))

@@ -12,22 +12,8 @@ from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, bounds
 from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import (
-    ArgReduce,
-    Carry,
-    Constant,
-    Effect,
-    Map,
-    Phase,
-    Position,
-    Reduce,
-    RowGroup,
-    Scan,
-    Stage,
-    Statement,
-    Test,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Carry, Constant, Effect, Map, Position, Reduce, Scan, Statement, Test
+from autofuse.lower.tile import Phase, RowGroup, Stage, TileProgram
 from autofuse.targets.cpu.codegen.conditions import live_scalars
 
 Known = dict[int, Affine]

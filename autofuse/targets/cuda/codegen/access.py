@@ -9,7 +9,8 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Stage, Store
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space, Stage
 
 VECTOR_BYTES = 16
 """The widest access of one thread."""

@@ -14,7 +14,8 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.columntiles import COLUMN_TILE
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Load, Phase, RowGroup, Space, Stage, Store
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockorder import rows_together
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes, dot_shape, tile_of, wide_columns

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
-from autofuse.lower.tile import ArgReduce, Reduce
+from autofuse.lower.statements import ArgReduce, Reduce
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.body import Accumulator
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode

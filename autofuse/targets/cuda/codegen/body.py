@@ -10,7 +10,7 @@ from autofuse.ir.pieces import Condition
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.raresides import RareSide, with_rare_sides
 from autofuse.lower.rewrite import affines
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Constant,
@@ -24,11 +24,11 @@ from autofuse.lower.tile import (
     Repeat,
     Scalar,
     Scan,
-    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.tile import Stage
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.branches import Branch
 from autofuse.targets.cuda.codegen.copies import Copies

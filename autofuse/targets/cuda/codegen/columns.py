@@ -17,7 +17,8 @@ from contextlib import ExitStack
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import ArgReduce, Buffer, Phase, Reduce, Space, Stage
+from autofuse.lower.statements import ArgReduce, Reduce
+from autofuse.lower.tile import Buffer, Phase, Space, Stage
 from autofuse.targets.cuda.codegen.access import (
     VECTOR_BYTES,
     accesses_of,

@@ -8,7 +8,7 @@ from typing import Literal
 from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import Test
+from autofuse.lower.statements import Test
 from autofuse.targets.cuda.codegen.access import (
     VECTOR_BYTES,
     alignment,

@@ -10,7 +10,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from autofuse.ir.index import Symbol
-from autofuse.lower.tile import Load, Reduce, Scalar, Stage, Store
+from autofuse.lower.statements import Load, Reduce, Scalar, Store
+from autofuse.lower.tile import Stage
 from autofuse.targets.cuda.codegen.body import Accumulator, StageBody
 from autofuse.targets.cuda.codegen.copies import Copies
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode

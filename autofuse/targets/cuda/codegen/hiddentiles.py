@@ -22,21 +22,8 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import BOOL, F32, DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import (
-    Constant,
-    Effect,
-    Map,
-    Phase,
-    Position,
-    Reduce,
-    RowBlock,
-    RowGroup,
-    Scalar,
-    Stage,
-    Statement,
-    Sweep,
-    Test,
-)
+from autofuse.lower.statements import Constant, Effect, Map, Position, Reduce, Scalar, Statement, Test
+from autofuse.lower.tile import Phase, RowBlock, RowGroup, Stage, Sweep
 
 PART = "part"
 """The grid symbol that numbers parts of the axis, as in `autofuse.lower.split`."""

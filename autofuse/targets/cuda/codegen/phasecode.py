@@ -8,7 +8,7 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass, field
-from autofuse.lower.tile import Scalar
+from autofuse.lower.statements import Scalar
 from autofuse.targets.cuda.codegen.copies import Copies
 from autofuse.targets.cuda.codegen.ctext import IndexText, Names, Writer
 from autofuse.targets.cuda.codegen.places import Place, unwrapped

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import Constant, Effect, Map, Reduce, Scalar, Stage
+from autofuse.lower.statements import Constant, Effect, Map, Reduce, Scalar
+from autofuse.lower.tile import Stage
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.ctypes_text import literal, register_type

@@ -14,7 +14,8 @@ from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import ArgReduce, Buffer, Reduce, Scan, Space, Stage
+from autofuse.lower.statements import ArgReduce, Reduce, Scan
+from autofuse.lower.tile import Buffer, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of, vector_width
 from autofuse.targets.cuda.codegen.places import SharedArena
 from autofuse.targets.cuda.codegen.rowscratch import RowScratch, lane_of

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from autofuse.lower.tile import ArgReduce, Buffer, Load, Phase, Reduce, Stage, Store
+from autofuse.lower.statements import ArgReduce, Load, Reduce, Store
+from autofuse.lower.tile import Buffer, Phase, Stage
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.access import stages_of
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions

@@ -13,7 +13,8 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import ArgReduce, Buffer, Carry, Leave, Next, Reduce, Repeat, Scalar, Scan, Space, Stage, Store
+from autofuse.lower.statements import ArgReduce, Carry, Leave, Next, Reduce, Repeat, Scalar, Scan, Store
+from autofuse.lower.tile import Buffer, Space, Stage
 from autofuse.targets.cuda.codegen.access import Access, accesses_of, words
 
 OWNED_WORDS = 64

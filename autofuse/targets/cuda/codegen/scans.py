@@ -12,7 +12,8 @@ once for all of them. What they carry goes from chunk to chunk as ever.
 from __future__ import annotations
 
 from autofuse.ir.index import Symbol
-from autofuse.lower.tile import ArgReduce, Reduce, Scan, Stage, Store
+from autofuse.lower.statements import ArgReduce, Reduce, Scan, Store
+from autofuse.lower.tile import Stage
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.access import begun_together
 from autofuse.targets.cuda.codegen.body import StageBody

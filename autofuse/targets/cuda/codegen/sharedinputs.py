@@ -11,7 +11,8 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import Buffer, Load, Space, Stage, Statement, Store
+from autofuse.lower.statements import Load, Statement, Store
+from autofuse.lower.tile import Buffer, Space, Stage
 from autofuse.targets.cuda.codegen.access import VECTOR_BYTES, accesses_of, is_unit_stride
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from autofuse.ir import dtypes, index
 from autofuse.ir.dtypes import DType
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import (
+from autofuse.lower.statements import (
     ArgReduce,
     Carry,
     Constant,
@@ -18,11 +18,11 @@ from autofuse.lower.tile import (
     Reduce,
     Scalar,
     Scan,
-    Stage,
     Statement,
     Store,
     Test,
 )
+from autofuse.lower.tile import Stage
 from autofuse.targets.cuda.codegen.places import Place
 
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.index import Affine
 from autofuse.lazydataclass import dataclass, replace
-from autofuse.lower.tile import Buffer, Constant, Dot, Load, Phase, RowGroup, Space, Stage, Store, SweptPart
+from autofuse.lower.statements import Constant, Load, Store
+from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space, Stage, SweptPart
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place
 from autofuse.targets.cuda.codegen.sweepshapes import swept_steps

@@ -12,7 +12,8 @@ from autofuse.ir import index
 from autofuse.ir.dtypes import DType
 from autofuse.ir.index import Affine
 from autofuse.lower.rewrite import operands, reading
-from autofuse.lower.tile import Effect, Load, Map, Matrix, Reduce, RowBlock, Scalar, Stage, Statement, Store, Sweep
+from autofuse.lower.statements import Effect, Load, Map, Reduce, Scalar, Statement, Store
+from autofuse.lower.tile import Matrix, RowBlock, Stage, Sweep
 
 
 def written_matrix(result: Stage, block: RowBlock) -> Matrix:

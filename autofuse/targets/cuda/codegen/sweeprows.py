@@ -13,7 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from autofuse.ir.dtypes import DType
-from autofuse.lower.tile import Buffer, Reduce, Scalar, Space, Stage, Store, Sweep
+from autofuse.lower.statements import Reduce, Scalar, Store
+from autofuse.lower.tile import Buffer, Space, Stage, Sweep
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.body import Accumulator

@@ -26,15 +26,8 @@ from functools import cached_property
 
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import replace
-from autofuse.lower.tile import (
-    Buffer,
-    Dot,
-    Load,
-    Matrix,
-    Phase,
-    Stage,
-    Store,
-)
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, Stage
 from autofuse.targets.cuda import scalars
 from autofuse.targets.cuda.codegen.blockreductions import ThreadReductions
 from autofuse.targets.cuda.codegen.fragments import FragmentWriter, touches_memory

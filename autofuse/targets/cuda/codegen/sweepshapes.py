@@ -19,7 +19,8 @@ from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import statements
 from autofuse.lower.schedule import SPLIT, Schedule
-from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Store
+from autofuse.lower.statements import Store
+from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup
 from autofuse.targets.cuda.codegen.access import words
 from autofuse.targets.cuda.codegen.hiddentiles import PART
 from autofuse.targets.cuda.codegen.producttiles import (

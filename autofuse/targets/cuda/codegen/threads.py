@@ -11,7 +11,8 @@ from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.sections import Ranges, body_within, cone, parts_of, repeated
-from autofuse.lower.tile import Buffer, Effect, Leave, Phase, Scalar, Space, Stage, Statement
+from autofuse.lower.statements import Effect, Leave, Scalar, Statement
+from autofuse.lower.tile import Buffer, Phase, Space, Stage
 from autofuse.targets.cuda.codegen.access import Access, accesses_of, stages_of, vector_width, words
 from autofuse.targets.cuda.codegen.body import StageBody
 from autofuse.targets.cuda.codegen.copies import Copies

@@ -14,7 +14,8 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.columntiles import Columns, cut_columns, find_columns
 from autofuse.lower.rewrite import rewritten, rewritten_dot
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space, Store
+from autofuse.lower.statements import Store
+from autofuse.lower.tile import Buffer, Dot, Phase, RowBlock, RowGroup, Space
 from autofuse.targets.cuda.codegen.blockproducts import tile_of, wide_columns
 from autofuse.targets.cuda.codegen.producttiles import BUSY, COLUMNS, ROWS, SIDE, step_clocks
 from autofuse.targets.cuda.gpus import shared_bytes_per_block

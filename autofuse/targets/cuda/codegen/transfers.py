@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from autofuse.ir.index import Affine
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import operands
-from autofuse.lower.tile import Load, Scalar, Statement, Store
+from autofuse.lower.statements import Load, Scalar, Statement, Store
 from autofuse.targets.cuda.codegen.copies import Copies, Form, form_of
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, unwrapped

@@ -24,20 +24,8 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import operands
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Effect,
-    Load,
-    Phase,
-    Reduce,
-    Scalar,
-    Scan,
-    Space,
-    Stage,
-    Statement,
-    Store,
-)
+from autofuse.lower.statements import ArgReduce, Effect, Load, Reduce, Scalar, Scan, Statement, Store
+from autofuse.lower.tile import Buffer, Phase, Space, Stage
 from autofuse.targets.cuda.codegen.access import VECTOR_BYTES, is_aligned, is_unit_stride, stages_of
 from autofuse.targets.cuda.decisions import THREADS
 

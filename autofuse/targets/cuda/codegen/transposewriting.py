@@ -9,7 +9,8 @@ from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import rewritten
-from autofuse.lower.tile import Effect, Load, Phase, Scalar, Stage, Statement, Store
+from autofuse.lower.statements import Effect, Load, Scalar, Statement, Store
+from autofuse.lower.tile import Phase, Stage
 from autofuse.targets.cuda.codegen.access import is_unit_stride, stages_of
 from autofuse.targets.cuda.codegen.body import StageBody
 from autofuse.targets.cuda.codegen.copies import Copies

@@ -22,25 +22,8 @@ from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Carry,
-    Dot,
-    Effect,
-    Load,
-    Matrix,
-    OpaqueProgram,
-    Phase,
-    Reduce,
-    RowBlock,
-    Scalar,
-    Scan,
-    Space,
-    Stage,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import ArgReduce, Carry, Effect, Load, Reduce, Scalar, Scan, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, OpaqueProgram, Phase, RowBlock, Space, Stage, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded
 from autofuse.targets.cuda.codegen.program import Generator, Planned
 from autofuse.targets.cuda.codegen.rowscratch import lane_of

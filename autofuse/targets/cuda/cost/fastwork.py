@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autofuse.cost_models.operations import StatementCosts, price_class
 from autofuse.ir.dtypes import DType
-from autofuse.lower.tile import Map, Statement
+from autofuse.lower.statements import Map, Statement
 from autofuse.targets.cuda.fastmath import has_fast_form
 
 FAST = "fast"

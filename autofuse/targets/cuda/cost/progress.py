@@ -9,7 +9,8 @@ from autofuse.ir import index
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import ArgReduce, Buffer, Load, Reduce, RowGroup, Scan, Space, Stage, Store
+from autofuse.lower.statements import ArgReduce, Load, Reduce, Scan, Store
+from autofuse.lower.tile import Buffer, RowGroup, Space, Stage
 from autofuse.targets.cuda.codegen.access import begun_together, stages_of
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.columns import ColumnPlan

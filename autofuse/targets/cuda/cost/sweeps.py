@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from autofuse.ir import index
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.tile import Buffer, Constant, Dot, Effect, Load, Map, Position, Scalar, Stage
+from autofuse.lower.statements import Constant, Effect, Load, Map, Position, Scalar
+from autofuse.lower.tile import Buffer, Dot, Stage
 from autofuse.targets.cuda.codegen.access import words
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, TileShape, compute_dtype

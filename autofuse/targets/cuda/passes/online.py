@@ -28,26 +28,8 @@ from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import rewritten, statements
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.stabilised import Factor, Number, RowValues, UnknownFormError, Weight, Weights, dtype_of
-from autofuse.lower.tile import (
-    Buffer,
-    Dot,
-    Effect,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    Reduce,
-    RowBlock,
-    RowGroup,
-    Scalar,
-    Space,
-    Stage,
-    Statement,
-    Step,
-    Store,
-    Sweep,
-    TileProgram,
-)
+from autofuse.lower.statements import Effect, Load, Map, Reduce, Scalar, Statement, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowBlock, RowGroup, Space, Stage, Step, Sweep, TileProgram
 from autofuse.targets.cuda.codegen.producttiles import compute_dtype
 from autofuse.targets.cuda.codegen.sweepshapes import SweepSize, choose_sweep
 from autofuse.targets.cuda.codegen.tiles import with_rows

@@ -16,7 +16,8 @@ from autofuse.lazydataclass import replace
 from autofuse.lower.merging import once
 from autofuse.lower.rewrite import rewritten
 from autofuse.lower.stabilised import RowValues, UnknownFormError, Weights
-from autofuse.lower.tile import Buffer, Load, Phase, Reduce, RowGroup, Scalar, Space, Stage, Store, TileProgram
+from autofuse.lower.statements import Load, Reduce, Scalar, Store
+from autofuse.lower.tile import Buffer, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded
 from autofuse.targets.cuda.decisions import ONLINE
 

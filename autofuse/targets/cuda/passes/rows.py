@@ -21,7 +21,8 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.schedule import PLACEMENT
-from autofuse.lower.tile import Buffer, Load, Phase, RowGroup, Space, Stage, Statement, Store, TileProgram
+from autofuse.lower.statements import Load, Statement, Store
+from autofuse.lower.tile import Buffer, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded, is_unit_stride
 
 

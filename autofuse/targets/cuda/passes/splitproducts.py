@@ -19,25 +19,8 @@ from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.rewrite import reading, rewritten, statements
 from autofuse.lower.schedule import SPLIT
-from autofuse.lower.tile import (
-    Buffer,
-    Constant,
-    Dot,
-    Effect,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    Position,
-    RowGroup,
-    Scalar,
-    Space,
-    Stage,
-    Statement,
-    Store,
-    Test,
-    TileProgram,
-)
+from autofuse.lower.statements import Constant, Effect, Load, Map, Position, Scalar, Statement, Store, Test
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cuda.codegen.blockproducts import product_clocks
 from autofuse.targets.cuda.codegen.hiddentiles import PART
 from autofuse.targets.cuda.codegen.producttiles import compute_dtype, parts_clocks

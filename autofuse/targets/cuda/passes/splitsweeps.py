@@ -28,24 +28,8 @@ from autofuse.ir.index import Affine, Symbol
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import replace
 from autofuse.lower.rewrite import reading, rewritten, statements
-from autofuse.lower.tile import (
-    Buffer,
-    Constant,
-    Dot,
-    Effect,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    Reduce,
-    RowGroup,
-    Scalar,
-    Space,
-    Stage,
-    Statement,
-    Store,
-    SweptPart,
-)
+from autofuse.lower.statements import Constant, Effect, Load, Map, Reduce, Scalar, Statement, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowGroup, Space, Stage, SweptPart
 from autofuse.targets.cuda.codegen.hiddentiles import PART
 from autofuse.targets.cuda.codegen.sweepresults import scaling_of
 from autofuse.targets.cuda.codegen.sweepshapes import swept_steps

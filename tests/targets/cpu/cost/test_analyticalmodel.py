@@ -12,20 +12,8 @@ from autofuse.ir.dtypes import F32, F64
 from autofuse.ir.index import Affine, Symbol, of
 from autofuse.ir.types import TensorType
 from autofuse.lower.split import split_reductions
-from autofuse.lower.tile import (
-    Buffer,
-    Dot,
-    Load,
-    Map,
-    Matrix,
-    Phase,
-    RowBlock,
-    RowGroup,
-    Space,
-    Stage,
-    Store,
-    TileProgram,
-)
+from autofuse.lower.statements import Load, Map, Store
+from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, RowBlock, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.cost.instructions import InstructionModel

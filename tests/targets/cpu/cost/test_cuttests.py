@@ -9,8 +9,9 @@ from autofuse.ir.index import Symbol, of
 from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.tile import Buffer, Constant, Load, Map, Phase, RowGroup, Space, Stage, Store, TileProgram
-from autofuse.lower.tile import Test as When
+from autofuse.lower.statements import Constant, Load, Map, Store
+from autofuse.lower.statements import Test as When
+from autofuse.lower.tile import Buffer, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cpu.cost.extract import features
 from autofuse.targets.cpu.target import CpuTarget
 from autofuse.testing.devices import server

@@ -14,21 +14,9 @@ from autofuse.ir.pieces import Condition
 from autofuse.ir.types import TensorType
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.split import split_reductions
-from autofuse.lower.tile import (
-    ArgReduce,
-    Buffer,
-    Constant,
-    Load,
-    Map,
-    Phase,
-    Reduce,
-    RowGroup,
-    Space,
-    Stage,
-    Store,
-    TileProgram,
-)
-from autofuse.lower.tile import Test as When
+from autofuse.lower.statements import ArgReduce, Constant, Load, Map, Reduce, Store
+from autofuse.lower.statements import Test as When
+from autofuse.lower.tile import Buffer, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cpu.cost.analyticalmodel import AnalyticalCpuModel
 from autofuse.targets.cpu.cost.floor import LAUNCH_FLOOR_US, floor_us, headroom_of, peaks_of
 from autofuse.targets.cpu.decisions import cpu_schedule
