@@ -25,8 +25,8 @@ from tests.fixtures.failing import GRAPH, bench_on
 
 DEFAULT = Schedule()
 SMALL = cpu_schedule(unroll=1)
-NOTHING_IS_WORTH_IT = -1.0
-"""Microseconds: what a tiny kernel takes beside its entry may be read as none at all, but never as less than this."""
+NOTHING_IS_WORTH_IT = -1e9
+"""Microseconds: beside its entry a tiny kernel may be read as taking less than no time, but never as little as this."""
 ATOMS = AtomGraph(GRAPH, contract=False)
 
 
@@ -346,7 +346,7 @@ def test_a_kernel_that_is_too_slow_is_given_up_and_known_to_be_that_slow(databas
         assert bench.kernel(name, candidate, DEFAULT, worth_us=NOTHING_IS_WORTH_IT).us == full.us
     few, many = (record.measurement for record in database.find(name))
     assert (few.status, few.policy, len(few.samples_us)) == ("ok", PRUNED_POLICY, 3)
-    assert few.message == "stopped early: slower than -1 us"
+    assert few.message == "stopped early: slower than -1e+09 us"
     assert (many.policy, many.message) == (MEASUREMENT_POLICY, "")
     assert len(many.samples_us) == 5
 
