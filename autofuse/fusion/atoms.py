@@ -1,13 +1,13 @@
 """Atoms: what is never worth separating, contracted before enumeration.
 
 A view, an iota or a splat constant belongs to whoever reads it: every kernel that needs one has it, and no kernel
-writes one (unless it is an output of the graph). An elementwise node joins the atom of its readers if that is one atom
-and its last node needs each element at one index: then nothing is ever recomputed (`y + y[::-1]` computes y elsewhere).
-But an atom does not end in a conversion to a wider type: what that reads is fewer bytes for a kernel to write, and
-bf16 or f16 is what matrix units multiply. Everything else is an atom of its own. Nodes that a user's rules force
-together are one atom, and no node of a rule joins an atom by itself: so the space of every policy keeps the rules. Nor
-is contracted what a user's legality refuses, and an atom whose code would take long to generate falls into parts that
-follow one another.
+writes one (unless it is an output of the graph, or at the end of a long chain of views: `viewchains.py`). An
+elementwise node joins the atom of its readers if that is one atom and its last node needs each element at one index:
+then nothing is ever recomputed (`y + y[::-1]` computes y elsewhere). But an atom does not end in a conversion to a
+wider type: what that reads is fewer bytes for a kernel to write, and bf16 or f16 is what matrix units multiply.
+Everything else is an atom of its own. Nodes that a user's rules force together are one atom, and no node of a rule
+joins an atom by itself: so the space of every policy keeps the rules. Nor is contracted what a user's legality refuses,
+and an atom whose code would take long to generate falls into parts that follow one another.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from autofuse.fusion.candidate import KernelCandidate, is_inlined, is_permuted, 
 from autofuse.fusion.codesize import in_parts
 from autofuse.fusion.domain import is_opaque
 from autofuse.fusion.userrules import NO_RULES, Control
+from autofuse.fusion.viewchains import ReadIndices
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import index_op, role_of
@@ -227,12 +228,8 @@ class AtomGraph:
         return is_inlined(node) or is_view(node)
 
     def _contract(self) -> list[tuple[Node, ...]]:
-        computed = self._live - self._free - self._stored
-        order = [node for node in self.graph.nodes if node in computed]
-        place: dict[Node, _Place] = {}
-        for node in reversed(order):
-            places = self._read_at(node, place) if self._may_join(node) else set[_Place]()
-            place[node] = places.pop() if len(places) == 1 else (node, ())
+        place = self._places()
+        order = [node for node in self.graph.nodes if node in place]
         position = self.graph.positions
         forced = {
             node: min(together.nodes, key=position.__getitem__)
@@ -246,6 +243,21 @@ class AtomGraph:
         allowed = [part for nodes in self._allowed(groups.values(), forced) for part in self._parts(nodes, forced)]
         ordered = sorted(allowed, key=lambda nodes: position[nodes[-1]])
         return [tuple(nodes) for nodes in (self._in_order(ordered) if forced else ordered)]
+
+    def _places(self) -> Mapping[Node, _Place]:
+        """Where each node that computes something stands. So does a view where the index of what it reads gets long."""
+        place: dict[Node, _Place] = {}
+        indices = ReadIndices()
+        for node in reversed(self.graph.nodes):
+            if node not in self._live or node in self._stored:
+                continue
+            if node in self._free and (is_inlined(node) or indices.passed_on(node)):
+                continue
+            self._free.discard(node)
+            places = self._read_at(node, place) if self._may_join(node) else set[_Place]()
+            place[node] = places.pop() if len(places) == 1 else (node, ())
+            indices.start(node, joined=place[node][0] is not node)
+        return place
 
     def _parts(self, nodes: list[Node], forced: Mapping[Node, Node]) -> list[list[Node]]:
         """A group in parts whose code is quickly generated, unless a rule forces it together."""

@@ -15,6 +15,7 @@ from autofuse.fusion.conditions import ending
 from autofuse.fusion.dimensions import AxisFactor, Dimensions, Use
 from autofuse.fusion.memorystate import in_memory
 from autofuse.fusion.nodeaxes import body_of, inner_nodes, is_loop, kept_axes, loop_nodes, nested_loops, parts_of_state
+from autofuse.fusion.viewchains import is_long
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
@@ -48,6 +49,8 @@ def _refusal(node: Node) -> str | None:
             return f"{inner.op} %{inner.name} in its body is no scalar code"
     if any(0 in value.type.shape for inner in nodes for value in inner.outputs):
         return "its body has values without elements"
+    if any(is_long(region.nodes) for inner in (node, *nodes) for region in inner.regions):
+        return "the indices at which its body reads through views are too long"
     dims = Dimensions([node])
     if dims.has_conflict():
         return "two axes of one value in its body would be the same loop"

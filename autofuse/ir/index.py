@@ -76,9 +76,10 @@ Variable = Symbol | Quotient | Remainder | Element
 
 
 class _Hashed:
-    """Keeps its hash, which is not part of its value: indices are looked up far more often than they are made."""
+    """Keeps its hash and size, which are no part of its value: both are asked for far more often than it is made."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_divisions", "_hash")
+    _divisions: int
     _hash: int
 
 
@@ -153,6 +154,14 @@ class Affine(_Hashed):
     @property
     def is_constant(self) -> bool:
         return not self.terms
+
+    def divisions(self) -> int:
+        """How many quotients and remainders the expression takes, each as often as it is written."""
+        try:
+            return self._divisions
+        except AttributeError:
+            object.__setattr__(self, "_divisions", sum(_divisions_of(variable) for variable, _ in self.terms))
+            return self._divisions
 
 
 def of(value: int | Variable) -> Affine:
@@ -266,6 +275,16 @@ def _symbols_in(value: Affine) -> Iterator[Symbol]:
             case Element(_, inside):
                 for inner in inside:
                     yield from _symbols_in(inner)
+
+
+def _divisions_of(variable: Variable) -> int:
+    match variable:
+        case Symbol():
+            return 0
+        case Quotient(inner, _) | Remainder(inner, _):
+            return 1 + inner.divisions()
+        case Element(_, inside):
+            return sum(inner.divisions() for inner in inside)
 
 
 def is_static(value: Affine) -> bool:

@@ -17,6 +17,7 @@ from autofuse.errors import LegalityError
 from autofuse.fusion.candidate import KernelCandidate, is_inlined
 from autofuse.fusion.dimensions import AxisFactor, Dimensions
 from autofuse.fusion.loops import MAX_HELD
+from autofuse.fusion.viewchains import MOST_DIVISIONS, index_divisions
 from autofuse.ir import dtypes, index
 from autofuse.ir.graph import Node, Value
 from autofuse.ir.index import Affine, Element, Quotient, Remainder, Symbol
@@ -32,6 +33,9 @@ from autofuse.lower.places import pieces_of
 from autofuse.lower.reducing import ReductionBuilder
 from autofuse.lower.statements import Position, Scalar, Store
 from autofuse.lower.tile import Phase
+
+_MOST_DIVISIONS = 16 * MOST_DIVISIONS
+"""Of an index. An atom has fewer, whatever loops walk it; indices through several atoms may grow without end."""
 
 
 class PhaseBuilder(PhaseFrame):
@@ -262,7 +266,9 @@ class PhaseBuilder(PhaseFrame):
     # ---- data movement -------------------------------------------------------------------------------------------
 
     def pieces_of(self, node: Node, at: tuple[Affine, ...]) -> tuple[Piece, ...]:
-        """Where an index op's element comes from."""
+        """Where an index op's element comes from. Raises LegalityError where that takes too long to say."""
+        if index_divisions(at) > _MOST_DIVISIONS:
+            raise LegalityError(f"more than {_MOST_DIVISIONS} divisions say which element of %{node.name} is read")
         return pieces_of(node, at, self.producers)
 
     def _pieces(self, stage: StageDraft, node: Node, at: tuple[Affine, ...], guard: Scalar | None) -> Demand[Scalar]:
