@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 import autofuse as af
+from autofuse.cost_models.base import KernelFacts
 from autofuse.errors import LegalityError
 from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import interpret, interpret_values
 from autofuse.lower.lowering import lower
 from autofuse.lower.schedule import ITERATIONS, PANEL_ROWS, Schedule
-from autofuse.lower.tile import Space, TileProgram
+from autofuse.lower.tile import Buffer, Space, TileProgram
 from autofuse.measurement.checks import check, poisoned
 from autofuse.measurement.errorbounds import bounds_of
-from autofuse.targets.cuda.codegen import CudaKernel, generate
+from autofuse.targets.cuda.codegen import CudaKernel, blockplans, generate
+from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
+from autofuse.targets.cuda.codegen.program import Generator
 from autofuse.targets.cuda.cost.counts import counted
+from autofuse.targets.cuda.cost.model import GpuModel
+from autofuse.targets.cuda.gpus import H200
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
 from tests.fixtures.rowprograms import PROGRAMS, elman, lstm, random_cell
@@ -47,8 +53,8 @@ def check_rows(function: Any, arguments: Any, most: int = 0) -> CudaKernel:
     given = [buffer for buffer in program.buffers if buffer.space is Space.INPUT]
     made = [buffer for buffer in program.buffers if buffer.space is Space.OUTPUT]
     for order in ("forward", "reverse"):
-        memory = {b.name: np.ascontiguousarray(a).reshape(b.type.shape) for b, a in zip(given, inputs, strict=True)}
-        memory |= {b.name: np.ascontiguousarray(poisoned(b.type.shape, b.type.dtype)) for b in made}
+        memory = {b.name: np.require(a, requirements=["C"]) for b, a in zip(given, inputs, strict=True)}
+        memory |= {b.name: np.require(poisoned(b.type.shape, b.type.dtype), requirements=["C"]) for b in made}
         module.run(code, memory, order=order)
         for value, buffer, right, bound in zip(kernel.outputs, made, expected, bounds, strict=True):
             found = memory[buffer.name].reshape(value.type.shape)
@@ -87,6 +93,74 @@ def test_rows_are_cut_until_their_state_fits() -> None:
     (launch,) = generate(program, ARCH).launches
     assert launch.shared_bytes <= 227 << 10
     assert launch.grid[0] > 2
+
+
+def run(code: CudaKernel, arguments: Mapping[str, Any]) -> list[Any]:
+    """The outputs of a kernel, in poisoned memory."""
+    given = {b.name: np.require(arguments[b.name], requirements=["C"]) for b in code.parameters if is_given(b)}
+    made = {b.name: poisoned(b.type.shape, b.type.dtype) for b in code.parameters if b.space is Space.OUTPUT}
+    made = {name: np.require(array, requirements=["C"]) for name, array in made.items()}
+    SimtModule([code], races=True).run(code, {**given, **made})
+    return list(made.values())
+
+
+def is_given(buffer: Buffer) -> bool:
+    return buffer.space is Space.INPUT
+
+
+def cell(states: int, rows: int, dtype: Any = F32) -> dict[str, Any]:
+    """Arguments of `elman`."""
+    rng = np.random.default_rng(states)
+    shapes = {"h": (rows, states), "x": (3, rows, 20), "w": (20, states), "u": (states, states)}
+    return {name: (rng.standard_normal(shape) / np.sqrt(states)).astype(dtype) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "most"),
+    [
+        (cell(290, 5), 5),  # sums in two parts; what does not stay on chip; two groups of threads
+        pytest.param(cell(700, 5), 3, marks=pytest.mark.slow),
+        pytest.param(cell(2100, 2), 0, marks=pytest.mark.slow),
+        pytest.param(cell(130, 7, np.float64), 4, marks=pytest.mark.slow),
+    ],
+)
+def test_products_of_few_rows_have_the_bits_of_tiles(
+    arguments: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = lowered(elman, tuple(arguments.values()), most)
+    few = generate(program, ARCH)
+    monkeypatch.setattr(blockplans, "is_few_rows", lambda *_: False)
+    tiles = generate(program, ARCH)
+    assert few.source != tiles.source
+    for one, other in zip(run(few, arguments), run(tiles, arguments), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def plan_of(program: TileProgram) -> RowBlockPlan:
+    ((planned,),) = (Generator(program, ARCH).planned(launch) for launch in program.launches)
+    assert isinstance(planned.plan, RowBlockPlan)
+    return planned.plan
+
+
+def test_weights_stay_on_chip_as_far_as_there_is_space() -> None:
+    arguments = (np.ones(shape, F32) for shape in ((9, 64, 32), (32, 256), (64, 256), (256,)))
+    plan = plan_of(lowered(lstm, tuple(arguments)))
+    assert [shape.kept_bytes for _, shape in plan.few_rows] == [32 * 256 * 4, 64 * 256 * 4]
+    assert plan.blocks == 64  # there are more multiprocessors than rows
+    arguments = (np.ones(shape, F32) for shape in ((9, 64, 32), (32, 1024), (256, 1024), (1024,)))
+    assert [shape.kept_bytes > 0 for _, shape in plan_of(lowered(lstm, tuple(arguments))).few_rows] == [True, False]
+
+
+def test_products_of_few_rows_ask_for_less() -> None:
+    def us(program: TileProgram) -> float:
+        return float(GpuModel(H200).price([KernelFacts(program)]).us[0])
+
+    arguments = (np.ones(shape, F32) for shape in ((64, 64, 32), (32, 256), (64, 256), (256,)))
+    program = lowered(lstm, tuple(arguments))
+    few = us(program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blockplans, "is_few_rows", lambda *_: False)
+        assert us(program) > 5 * few
 
 
 def test_the_price_counts_all_iterations() -> None:

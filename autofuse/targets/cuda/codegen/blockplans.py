@@ -13,15 +13,33 @@ from autofuse.errors import LegalityError
 from autofuse.ir.index import Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.columntiles import COLUMN_TILE
-from autofuse.lower.schedule import Schedule
+from autofuse.lower.schedule import PANEL_ROWS, Schedule
 from autofuse.lower.statements import Load, Store
 from autofuse.lower.tile import Buffer, Dot, Phase, RowGroup, Space, Stage
 from autofuse.targets.cuda.codegen.access import accesses_of
 from autofuse.targets.cuda.codegen.blockorder import rows_together
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes, dot_shape, tile_of, wide_columns
+from autofuse.targets.cuda.codegen.fewrowproducts import (
+    MOST_FEW_ROWS,
+    FewRowsShape,
+    copied_bytes,
+    has_many_sums,
+    is_few_rows,
+    shapes_of,
+    threads_of,
+)
 from autofuse.targets.cuda.codegen.hiddentiles import visible_share
 from autofuse.targets.cuda.codegen.places import SharedArena
-from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, COLUMNS, DOT_THREADS, ROWS, SIDE, WIDEST, TileShape
+from autofuse.targets.cuda.codegen.producttiles import (
+    BUSY,
+    CHUNK_BYTES,
+    COLUMNS,
+    DOT_THREADS,
+    ROWS,
+    SIDE,
+    WIDEST,
+    TileShape,
+)
 from autofuse.targets.cuda.codegen.rowgroups import Group, block_group
 from autofuse.targets.cuda.codegen.sweepshapes import SweepShape, swept_bytes, swept_scratch, swept_shape, swept_steps
 from autofuse.targets.cuda.decisions import THREADS
@@ -53,6 +71,13 @@ class RowBlockPlan:
     """How steps that are taken tile by tile are done: two of the dots are theirs."""
     visible: float = 1.0
     """Of these tiles, those that some row of a block sees."""
+    few_rows: tuple[tuple[Dot, FewRowsShape], ...] = ()
+    """The dots, in order, where they have few rows and are done again and again; there are no others then."""
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it has products."""
+        return bool(self.dots or self.few_rows)
 
     @property
     def blocks(self) -> int:
@@ -60,7 +85,8 @@ class RowBlockPlan:
 
     def group(self, stages: Sequence[Stage], phase: Phase, buffers: Mapping[str, Buffer], schedule: Schedule) -> Group:
         """The threads for a row, in some stages of the phase that are done row by row."""
-        rows = None if phase.row_block is None else self.rows
+        alone = phase.row_block is None or (self.rows == 1 and bool(self.few_rows))
+        rows = None if alone else self.rows
         return block_group(stages, rows, self.threads, buffers, schedule)
 
     @property
@@ -88,6 +114,10 @@ def plan_row_blocks(
         return _plan_lone(phase, dots[0], buffers, schedule, width, arena)
     if phase.sweep is not None:
         return _plan_sweep(phase, dots, buffers, schedule, threads, arena)
+    if is_few_rows(phase, buffers):
+        found = _plan_few_rows(phase, dots, buffers, schedule, threads, arena)
+        if found is not None:
+            return found
     rows, shapes = _rows(phase, buffers, dots, schedule, arena)
     grid, row_block = phase.grid, None
     if phase.row_block is not None:
@@ -143,6 +173,44 @@ def _plan_sweep(
     grid = tuple(row_block if symbol == block.symbol else symbol for symbol in phase.grid)
     seen = visible_share(phase, group)
     return RowBlockPlan(width, rows, grid, row_block, None, tuple(zip(dots, shapes, strict=True)), None, shape, seen)
+
+
+def _plan_few_rows(
+    phase: Phase,
+    dots: Sequence[Dot],
+    buffers: Mapping[str, Buffer],
+    schedule: Schedule,
+    threads: int | None,
+    arena: SharedArena,
+) -> RowBlockPlan | None:
+    """Iterations of few rows: few enough that all multiprocessors have some. None where one row does not fit."""
+    block, width = phase.row_block, threads or threads_of(dots)
+    if block is None and max(dot.rows for dot in dots) > MOST_FEW_ROWS:
+        return None
+    size, extent = (1, 1) if block is None else (block.size, block.symbol.extent)
+    others = math.prod(symbol.extent for symbol in phase.grid) // max(extent, 1)
+    rows = max(1, min(size, extent, MOST_FEW_ROWS))
+    if not schedule[PANEL_ROWS]:
+        rows = min(rows, max(1, -(-extent * others // BUSY)))
+    scratch = scratch_of(phase, buffers)
+
+    def kept(rows: int) -> int:
+        own = [-(-buffer.type.nbytes // size * rows // CHUNK_BYTES) * CHUNK_BYTES for buffer in scratch]
+        return sum(own) + copied_bytes(dots, buffers, None if block is None else rows)
+
+    while rows > 1 and (kept(rows) > arena.capacity or has_many_sums(dots, rows, width)):
+        rows = (rows + 1) // 2
+    if kept(rows) > arena.capacity:
+        return None
+    space = arena.capacity - kept(rows)
+    shapes = shapes_of(dots, phase, buffers, None if block is None else rows, width, space)
+    grid, row_block = phase.grid, None
+    if block is not None:
+        row_block = Symbol("panel", -(-extent // rows))
+        grid = tuple(row_block if symbol == block.symbol else symbol for symbol in grid)
+    each = max(dot.rows for dot in dots) if block is None else rows
+    few = tuple(zip(dots, shapes, strict=True))
+    return RowBlockPlan(width, each, grid, row_block, None, (), None, few_rows=few)
 
 
 def _aliased(

@@ -177,7 +177,7 @@ class Generator:
         cluster = planned[0].cluster
         clusters = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         # one resident block is enough for products: for more, ptxas would rather spill sums than take registers
-        multiplies = any(isinstance(plan.plan, RowBlockPlan) and plan.plan.dots for plan in planned)
+        multiplies = any(isinstance(plan.plan, RowBlockPlan) and plan.plan.multiplies for plan in planned)
         least = max(held if tasks else int(multiplies), self.least_blocks(threads))
         bounds = f"{threads}, {least}" if least else f"{threads}"
         head = f'extern "C" __global__ void {clusters}__launch_bounds__({bounds})'

@@ -11,6 +11,7 @@ from autofuse.lower.tile import Buffer, Dot, Iterations, Phase, RowGroup
 from autofuse.targets.cuda.codegen.blockorder import define_tiles
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.blockproducts import DotWriter
+from autofuse.targets.cuda.codegen.fewrowwriting import FewRowsWriter
 from autofuse.targets.cuda.codegen.gridpoints import define_symbols
 from autofuse.targets.cuda.codegen.phasecode import PhaseCode
 from autofuse.targets.cuda.codegen.places import Place, SharedArena
@@ -49,6 +50,9 @@ class RowBlockWriter:
         written = self._write_rows_head()
         writer = DotWriter(code, self.arena, plan.threads, self.buffers, plan.dots, self._steps(), self._least_bytes())
         code.places.update(self._declare_scratch(writer.offset))
+        cut = None if self.phase.row_block is None else plan.rows
+        few = FewRowsWriter(code, self.arena, plan.threads, plan.few_rows, self._steps(), cut)
+        few.begin()
         sweep, again = self.phase.sweep, self.phase.iterations
         swept = () if sweep is None else sweep.steps[1:]
         with ExitStack() as loop:
@@ -62,13 +66,18 @@ class RowBlockWriter:
                 if again is not None and number == again.first:
                     loop.enter_context(self._each_iteration(again))
                 with code.out.braces(""):
-                    self._write_step(number, writer, written)
+                    self._write_step(number, (writer, few), written)
 
-    def _write_step(self, number: int, writer: DotWriter, rows: str) -> None:
-        """A step, or the sweep that begins with it."""
+    def _write_step(self, number: int, writers: tuple[DotWriter, FewRowsWriter], rows: str) -> None:
+        """A step, or the sweep that begins with it. `writers`: of products in tiles, and of those of few rows."""
         step, sweep = self.phase.steps[number], self.phase.sweep
+        writer, few = writers
         if sweep is not None and number == sweep.first:
             self._write_sweep(rows, writer.offset)
+        elif isinstance(step, Dot) and self.plan.few_rows:
+            self._at_first_row()
+            shape = next(shape for dot, shape in self.plan.few_rows if dot is step)
+            few.write(step, shape, str(step.rows) if self.phase.row_block is None else rows)
         elif isinstance(step, Dot):
             shape = next(shape for dot, shape in self.plan.dots if dot is step)
             self._write_dot(writer, step, shape, rows)
@@ -172,7 +181,8 @@ class RowBlockWriter:
         out, turns = self.code.out, self.plan.rows // group.per_block
         together = rows_together(step.stages, group, self.plan.rows) if rows.isdigit() else 1
         if together == 1:
-            with out.braces(f"for (int {local} = slot; {local} < {rows}; {local} += {group.per_block})"):
+            slot = "slot" if group.in_warp else "0"
+            with out.braces(f"for (int {local} = {slot}; {local} < {rows}; {local} += {group.per_block})"):
                 yield
             return
         turn = self.code.names.fresh("turn")

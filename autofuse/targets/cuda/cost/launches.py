@@ -11,8 +11,8 @@ from autofuse.lower.schedule import Schedule
 from autofuse.targets.cuda.codegen.access import stages_of
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.program import Planned
-from autofuse.targets.cuda.cost.onchip import kept_on_chip, product_registers
-from autofuse.targets.cuda.cost.products import ProductCounts, products_of
+from autofuse.targets.cuda.cost.onchip import few_rows_registers, kept_on_chip, product_registers
+from autofuse.targets.cuda.cost.products import ProductCounts, few_rows_products, products_of
 from autofuse.targets.cuda.cost.progress import RowChain, iterations_at_once, load_bytes, pack_of, row_chain
 from autofuse.targets.cuda.cost.sweeps import swept_copies, swept_products, swept_registers
 from autofuse.targets.cuda.decisions import REGISTERS
@@ -86,6 +86,9 @@ def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefront
             products = (*products, *swept_products(planned.plan, planned.buffers))
             registers = max(registers, swept_registers(sweep, *own))
             copied = max(copied, swept_copies(sweep) / planned.threads)
+    if isinstance(planned.plan, RowBlockPlan) and planned.plan.few_rows:
+        products = few_rows_products(planned.phase, planned.plan, planned.buffers)
+        registers = max(registers, *(few_rows_registers(dot, shape) for dot, shape in planned.plan.few_rows))
     most = schedule[REGISTERS] or MOST_REGISTERS
     return LaunchCounts(
         blocks=counts.blocks,

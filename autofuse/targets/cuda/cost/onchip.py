@@ -9,6 +9,7 @@ from autofuse.targets.cuda.codegen.access import stages_of, words
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes
 from autofuse.targets.cuda.codegen.columns import ColumnPlan, shared_bytes
+from autofuse.targets.cuda.codegen.fewrowproducts import MOST_READ, FewRowsShape
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.producttiles import DOT_THREADS, TileShape, compute_dtype
 from autofuse.targets.cuda.codegen.program import Planned
@@ -49,6 +50,8 @@ def kept_on_chip(planned: Planned) -> OnChip:
             rows = plan.rows if planned.phase.row_block is not None else 1
             aliased = 0 if plan.aliased is None else scratch[plan.aliased].type.nbytes // size * rows
             tiles = max((dot_bytes(dot, planned.buffers, shape) for dot, shape in plan.dots), default=0)
+            few = [shape for _, shape in plan.few_rows]
+            tiles += sum(shape.kept_bytes for shape in few) + max((shape.copied_bytes for shape in few), default=0)
             swept = 0 if plan.sweep is None else swept_bytes(planned.phase, plan.sweep, planned.buffers)
             return OnChip(0.0, each // size * rows - aliased + max(tiles, aliased, swept))
         case TransposePlan() as plan:
@@ -91,6 +94,12 @@ def _of_rows(planned: Planned, group: Group) -> OnChip:
     part = most if group.cluster == 1 else group.part(longest)
     kept = scratch.shared_bytes(share, part) * group.per_block
     return OnChip(float(words), kept + sum(one.nbytes for one in read_once(planned)))
+
+
+def few_rows_registers(dot: Dot, shape: FewRowsShape) -> float:
+    """Of a thread that multiplies a few rows: sums, and the elements of both operands that are read together."""
+    sums = shape.rows * shape.columns * (2 if sum_block(dot.depth) < dot.depth else 1)
+    return _PRODUCT_REGISTERS + words(dot.dtype) * (sums + MOST_READ)
 
 
 def product_registers(dot: Dot, shape: TileShape) -> float:

@@ -17,6 +17,7 @@ from autofuse.ir.dtypes import DType
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, Space
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
+from autofuse.targets.cuda.codegen.fewrowproducts import UNROLLED, FewRowsShape
 from autofuse.targets.cuda.codegen.producttiles import (
     CHUNK_BYTES,
     DOT_THREADS,
@@ -34,6 +35,12 @@ ROUNDED_SLOTS = 16.0
 """Instructions that round the four words of a lane to TF32, counted in machine code."""
 FRAGMENT_SLOTS, LOAD_SLOTS = 1.2, 2.0
 """Instructions for a fragment of matrix units, and for another load from shared memory, and their addresses."""
+_DEPENDENT_CLOCKS = 5.0
+"""Of a multiply-add that waits for the one before, and its share of reading both operands."""
+_WORD = 4
+ROUND_CLOCKS = 400.0
+"""Of a round of a product whose tiles come from the L2: 261 for a load (Luo et al. 2024), the rest is an estimate for
+its instructions and the barrier."""
 _COPY_SLOTS, _ELEMENT_SLOTS = 3.0, 8.0
 """Instructions of a thread for an asynchronous copy of 16 bytes, and for an element that is brought in by itself."""
 
@@ -128,6 +135,51 @@ def _product(
         times=times,
         rounds=down * across * rounds * times,
         stages=shape.stages,
+    )
+
+
+def few_rows_products(phase: Phase, plan: RowBlockPlan, buffers: Mapping[str, Buffer]) -> tuple[ProductCounts, ...]:
+    """The products of few rows of a phase, in order."""
+    times = [phase.times(number) for number, step in enumerate(phase.steps) if isinstance(step, Dot)]
+    return tuple(
+        _few_rows(plan, dot, shape, buffers, often) for (dot, shape), often in zip(plan.few_rows, times, strict=True)
+    )
+
+
+def _few_rows(
+    plan: RowBlockPlan, dot: Dot, shape: FewRowsShape, buffers: Mapping[str, Buffer], times: int
+) -> ProductCounts:
+    """A thread reads its columns of the right operand at each depth, and chunks of its rows of the left one.
+
+    A row of few threads waits for its own sums: a multiply-add for each depth, and what comes from the L2.
+    """
+    size, turns, itemsize = dot.dtype.itemsize, shape.turns(dot.columns), itemsize_of(dot.lhs, buffers)
+    calls, warps = plan.blocks * times, shape.across * shape.groups / WARP * turns
+    read = CHUNK_BYTES / size / shape.rows  # depths for a load of the left operand
+    loads = calls * warps * dot.depth * (1.0 + 1.0 / read)
+    right = calls * warps * dot.depth * shape.columns * size * WARP / WAVEFRONT_BYTES
+    left_bytes, right_bytes = plan.rows * dot.depth * itemsize, dot.depth * dot.columns * size
+    fetched = right_bytes * (plan.blocks if shape.kept_bytes else calls * shape.groups)
+    clocks = turns * dot.depth * max(_DEPENDENT_CLOCKS, shape.rows * shape.columns * size / _WORD)
+    waits = bool(shape.copied_bytes) + (0 if shape.kept_bytes else turns * -(-dot.depth // UNROLLED))
+    row_tiles = 1 if plan.row_block is None else plan.row_block.extent
+    return ProductCounts(
+        units="plain",
+        dtype=dot.dtype,
+        element=dot.dtype,
+        flops=2.0 * calls * warps * WARP * shape.rows * shape.columns * dot.depth,
+        slots=loads * LOAD_SLOTS,
+        wavefronts=(right if shape.kept_bytes else 0.0) + loads / (1.0 + read),
+        requested_bytes=float(fetched + calls * left_bytes),
+        left_bytes=left_bytes * row_tiles,
+        right_bytes=right_bytes,
+        others=max(1, plan.blocks // max(row_tiles, 1)),
+        row_tiles=row_tiles,
+        column_tiles=1,
+        together=1,
+        times=1 if shape.kept_bytes else times,
+        rounds=math.ceil(times * (waits + clocks / ROUND_CLOCKS)),
+        stages=2,
     )
 
 

@@ -26,7 +26,7 @@ from autofuse.cost_models.features import PhaseFeatures, StageFeatures
 from autofuse.lazydataclass import dataclass, fields
 from autofuse.targets.cuda.cost.fastwork import FAST
 from autofuse.targets.cuda.cost.launches import MOST_REGISTERS, WARP, WAVEFRONT_BYTES, WORD, LaunchCounts
-from autofuse.targets.cuda.cost.products import ProductCounts, read_again_bytes
+from autofuse.targets.cuda.cost.products import ROUND_CLOCKS, ProductCounts, read_again_bytes
 from autofuse.targets.cuda.cost.rates import Rates
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.nvrtc import Resources
@@ -92,9 +92,6 @@ _MOST_PARALLEL = 4.0
 """Independent instructions that a warp is credited with, at most."""
 _KEPT_REGISTERS = 16
 """Of a thread: those that no load arrives in."""
-_ROUND_CYCLES = 400.0
-"""Of a round of a product whose tiles come from the L2: 261 for a load (Luo et al. 2024), the rest is an estimate for
-its instructions and the barrier."""
 _EXPOSED = 0.25
 """Of the shorter of what ordinary units and shared memory do for a product, what the longer one does not hide. Steps of
 tiles of 16 x 64, 64 x 64 and 128 x 64 took 46, 89 and 129 to 146 clocks of an H200; this says 43, 78 and 140."""
@@ -206,7 +203,7 @@ def launch_terms(
         product=1e6 * (multiplied + apart) + (rows if counts.products else 0.0),
         shared=1e6 * (slow * waves / (gpu.multiprocessors * gpu.clock_hz) + fed + apart),
         serial=chain * rates.step_us
-        + 1e6 * (waited * _ROUND_CYCLES / gpu.clock_hz + apart)
+        + 1e6 * (waited * ROUND_CLOCKS / gpu.clock_hz + apart)
         + (0.0 if counts.products else rows),
         start=rates.launch_us,
         flight_bytes=flight * counts.threads * spread.each,
