@@ -13,7 +13,7 @@ from autofuse.api.callers import outside
 from autofuse.api.plan import Plan
 from autofuse.errors import SlowerThanNumpyWarning
 from autofuse.frontend.methods import Method
-from autofuse.frontend.traced import Traced
+from autofuse.frontend.tracedprogram import Traced
 from autofuse.ir import tree
 from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of

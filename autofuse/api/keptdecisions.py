@@ -26,7 +26,7 @@ from autofuse.runtime.environment import fingerprint
 from autofuse.targets.base import Target, find_backend
 
 if TYPE_CHECKING:  # where a decision is found, none of these is needed
-    from autofuse.frontend.traced import Traced
+    from autofuse.frontend.tracedprogram import Traced
     from autofuse.plan.document import PlanDocument
 
 _VERSION = 1

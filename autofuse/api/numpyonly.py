@@ -19,7 +19,7 @@ from autofuse.ir import tree
 
 if TYPE_CHECKING:
     from autofuse.frontend.tracecontext import OnUnsupported
-    from autofuse.frontend.traced import Traced
+    from autofuse.frontend.tracedprogram import Traced
     from autofuse.plan.document import PlanDocument, PlannedKernel
 
 
@@ -127,11 +127,9 @@ def traced_or_left(
     of a graph; else that is left to the caller, with `warn_of_calls_left`. Raises TraceError, and ArgumentError, also
     for such arguments to a function that has no kernels.
     """
-    from autofuse.frontend.traced import trace as trace_function
-
     try:
         how: dict[str, Any] = {"on_unsupported": on_unsupported, "check_bounds": check_bounds, "roll": roll}
-        traced = trace_function(fn, *args, kwargs=kwargs, **how)
+        traced = traced_by(fn, args, kwargs, how)
     except NumpyOnlyError as error:
         if on_unsupported != "numpy":
             raise
@@ -147,6 +145,17 @@ def traced_or_left(
     if warns:
         warn_of_calls_left(traced, on_unsupported)
     return traced
+
+
+def traced_by(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], how: Mapping[str, Any]) -> Traced:
+    """Trace a function, by what there is for its kind. `how`: the options of `autofuse.frontend.traced.trace`."""
+    from autofuse.frontend.readprogram import is_read, trace_read
+
+    if not kwargs and is_read(fn, args):
+        return trace_read(fn, args, how["on_unsupported"])
+    from autofuse.frontend.traced import trace
+
+    return trace(fn, *args, kwargs=kwargs, **how)
 
 
 def warn_of_calls_left(traced: Traced, on_unsupported: OnUnsupported = "numpy") -> None:

@@ -12,7 +12,7 @@ from autofuse.api.amounts import DEADLINE_S, whole_number
 from autofuse.api.programs import AUTO, fixed_choices, program_of, traced_program
 from autofuse.cost_models.base import CostModel
 from autofuse.errors import ArgumentError, SearchError
-from autofuse.frontend.traced import Traced
+from autofuse.frontend.tracedprogram import Traced
 from autofuse.fusion.userrules import Rule, bind
 from autofuse.lazydataclass import replace
 from autofuse.passes.choices import DEFAULT, Choices, alternatives, read_choices

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import ArgumentError
-from autofuse.frontend.traced import Traced, is_array
+from autofuse.frontend.tracedprogram import Traced, is_array
 from autofuse.ir import dtypes, tree
 from autofuse.ir.devicearrays import is_device_array
 from autofuse.ir.digest import digest

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autofuse.api.keptdecisions import KeptDecision, kept_decision, may_keep, question
+from autofuse.api.numpyonly import traced_by
 from autofuse.api.plan import Plan
 from autofuse.errors import PlanError
 from autofuse.frontend.spec import Spec
@@ -19,7 +20,7 @@ from autofuse.host.objectcache import ObjectCache, cache_directory
 from autofuse.lazydataclass import dataclass
 
 if TYPE_CHECKING:  # what is recalled is not traced
-    from autofuse.frontend.traced import Traced
+    from autofuse.frontend.tracedprogram import Traced
 
 _VERSION = 1
 _TRANSLATING = ("frontend", "jax")
@@ -75,8 +76,6 @@ def recalled(
     key = question(options, ("source", str(_VERSION), source, *specs, repr(sorted(tracing.items()))), _TRANSLATING)
 
     def traced() -> Traced:
-        from autofuse.frontend.traced import trace
-
-        return trace(fn, *args, **tracing)
+        return traced_by(fn, args, {}, tracing)
 
     return None if key is None else Recalled(key, traced, options)

@@ -8,88 +8,27 @@ from typing import Any, get_args
 
 import numpy as np
 
-from autofuse.errors import ArgumentError, GraphError, NumpyOnlyError, TraceError
+from autofuse.errors import ArgumentError, NumpyOnlyError, TraceError
 from autofuse.frontend import generators, implementations, proxy
 from autofuse.frontend.bounds import joined
-from autofuse.frontend.cells import Storage, of_array
+from autofuse.frontend.cells import of_array
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.location import raised_in, refusals, trace_error
 from autofuse.frontend.methods import Method, Reader
 from autofuse.frontend.outside import place_of
 from autofuse.frontend.promotion import as_tracer
 from autofuse.frontend.selection import MaskedSelection
-from autofuse.frontend.spec import Spec
 from autofuse.frontend.tracecontext import OnUnsupported, Tracing, active
+from autofuse.frontend.tracedprogram import Traced, check_overlap, input_tracer, input_tracers, is_array, paths_of
 from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import tree, types
-from autofuse.ir.contracts import BoundsCheck, check_contiguous
-from autofuse.ir.contracts import check_bounds as verify_bounds
-from autofuse.ir.devicearrays import is_device_array, type_of_device_array
+from autofuse.ir.contracts import check_contiguous
 from autofuse.ir.dtypes import ComplexDtypeError
-from autofuse.ir.graph import Graph, Value
-from autofuse.ir.parameters import bound, call_in_order, leaves_of_call, names_of
+from autofuse.ir.graph import Value
+from autofuse.ir.parameters import bound, call_in_order, names_of
 from autofuse.ir.tree import Tree
-from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass
 
 implementations.load()
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A traced function: its graph, and how arguments and results map to it."""
-
-    graph: Graph
-    """One input per array among the arguments, in order. Outputs: the returned arrays in order, then, where there are
-    `bounds`, the numbers that tell whether they were kept, then the final values of the arguments that the function
-    wrote into."""
-    in_tree: Tree
-    """Structure of the argument tuple; Python numbers and strings are static parts of it."""
-    out_tree: Tree
-    """Structure of what the function returns."""
-    writebacks: tuple[tuple[int, int], ...]
-    """(graph input, graph output): the caller's array to be overwritten, and the value it gets."""
-    parameters: tuple[str, ...]
-    """The function's parameters that were given (`autofuse.ir.parameters`)."""
-    values: tuple[Any, ...]
-    """Their values, as they were given."""
-    contiguous: tuple[int, ...] = ()
-    """Graph inputs that must be C-contiguous: in another memory order NumPy would compute something else of them."""
-    bounds: tuple[BoundsCheck, ...] = ()
-    """What indices must keep to, where they are to be checked (`autofuse.ir.contracts.check_bounds`)."""
-    left_to_numpy: tuple[str, ...] = ()
-    """Calls that run through NumPy, with their lines."""
-    loops: tuple[str, ...] = ()
-    """What became of Python's loops and branches, with their lines."""
-
-    @property
-    def results(self) -> int:
-        """How many of the graph's outputs are returned; the rest are write-backs."""
-        return tree.count_leaves(self.out_tree)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Which calls run through NumPy, and what became of loops, in words, for a plan's notes."""
-        calls = ", ".join(dict.fromkeys(self.left_to_numpy))
-        left = (f"calls left to NumPy, fused with nothing: {calls}",) if calls else ()
-        return (*left, *self.loops)
-
-    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
-        """The arrays among call arguments, in graph input order. Raises ArgumentError naming the one that differs."""
-        return leaves_of_call(self.graph.name, self.parameters, self.in_tree, args, kwargs)
-
-    def unflatten(self, outputs: tuple[Any, ...] | list[Any]) -> Any:
-        """What the function returns, from the graph's outputs. Scalars are NumPy scalars where NumPy has them.
-
-        Raises OutOfBoundsError for an index that was to be checked and is out of bounds.
-        """
-        if self.bounds:
-            verify_bounds(self.bounds, np.asarray(outputs[self.results]))
-        returned = list(outputs[: self.results])
-        for position, (_, leaf) in enumerate(tree.leaf_items(self.out_tree)):
-            if leaf.scalar:
-                returned[position] = np.asarray(returned[position])[()]
-        return tree.unflatten(self.out_tree, returned)
 
 
 def trace(
@@ -131,7 +70,7 @@ def trace(
     title = name or getattr(fn, "__name__", None) or type(fn).__name__
     tracing = Tracing(title, on_unsupported=on_unsupported, check_bounds=check_bounds)
     with active(tracing):
-        tracers = _input_tracers(tracing, leaves, in_tree, parameters)
+        tracers = input_tracers(tracing, leaves, in_tree, parameters)
         arguments = list(tree.unflatten(generators.opened(in_tree), tracers))
         for position in held:
             arguments[position] = _constant_argument(values[position])
@@ -140,7 +79,7 @@ def trace(
         rewriter.outside.hold_arguments(dict(zip(names_of(parameters), arguments, strict=True)))
         with rewriter.outside.watched(fn, title, rewriter.assigned_globals):
             if isinstance(fn, Method):
-                reader = Reader(fn, rewriter, lambda leaf, path: _input(tracing, leaf, path))
+                reader = Reader(fn, rewriter, lambda leaf, path: input_tracer(tracing, leaf, path))
                 returned = _run(reader.function, parameters, arguments)
                 reader.finish()
                 tracers += reader.tracers
@@ -150,14 +89,14 @@ def trace(
         inputs = [tracer.cell.storage for tracer in tracers]
         outputs, out_tree = _outputs(returned, fn)
         writebacks = [(i, storage.read()) for i, storage in enumerate(inputs) if storage.version]
-        _check_overlap(leaves, [i for i, _ in writebacks])
+        check_overlap(leaves, [i for i, _ in writebacks])
         bounds = tuple(check for found in tracing.checks for check in found.checks)
         if bounds:
             outputs.append(joined([found.numbers for found in tracing.checks]))
         pairs = tuple((i, len(outputs) + k) for k, (i, _) in enumerate(writebacks))
         graph = tracing.finish([*outputs, *(value for _, value in writebacks)])
         contiguous = tuple(i for i, storage in enumerate(inputs) if storage.order_matters)
-        check_contiguous(leaves, _paths(in_tree, parameters), contiguous)
+        check_contiguous(leaves, paths_of(in_tree, parameters), contiguous)
     left = tuple(tracing.left_to_numpy)
     ordered = sorted(tracing.loop_notes.items(), key=lambda note: (note[0].file, note[0].line))
     notes = tuple(f"Python at {location}: {what}" for location, what in ordered)
@@ -181,60 +120,6 @@ def _run(fn: Callable[..., Any], parameters: tuple[str, ...], arguments: list[An
     if refused:  # the function caught it, and went on in another way than NumPy would
         raise refused[0]
     return returned
-
-
-def is_array(value: Any) -> bool:
-    """Whether an argument becomes a graph input."""
-    return isinstance(value, np.ndarray | np.generic | Spec | TracerArray) or is_device_array(value)
-
-
-def _input_tracers(
-    tracing: Tracing, leaves: list[Any], in_tree: Tree, parameters: tuple[str, ...]
-) -> list[TracerArray]:
-    return [_input(tracing, leaf, path) for leaf, path in zip(leaves, _paths(in_tree, parameters), strict=True)]
-
-
-def _input(tracing: Tracing, leaf: Any, path: str) -> TracerArray:
-    """An array or a spec as an input of the graph."""
-    type_ = leaf.type if isinstance(leaf, Spec) else _type_of(leaf, path)
-    value = tracing.input(type_, path.replace('"', "").replace("[", "_").replace("]", "").replace(".", "_"))
-    if isinstance(leaf, np.ndarray | np.generic):
-        tracing.samples[value] = leaf
-    storage = Storage(type_, value)
-    storage.is_input = True
-    storage.order_from = frozenset({storage})
-    return TracerArray(storage, is_scalar=isinstance(leaf, np.generic))
-
-
-def _paths(in_tree: Tree, parameters: tuple[str, ...]) -> list[str]:
-    """What to call each array among the arguments."""
-    assert isinstance(in_tree, tree.Branch)
-    named = zip(names_of(parameters), in_tree.children, strict=True)
-    return [path for name, child in named for path in tree.paths(child, name)]
-
-
-def _check_overlap(leaves: list[Any], written: list[int]) -> None:
-    """Raises TraceError if an argument that is written into shares memory with another one."""
-    for i in written:
-        for j, other in enumerate(leaves):
-            pair = (leaves[i], other)
-            if i != j and all(isinstance(leaf, np.ndarray) for leaf in pair) and np.may_share_memory(*pair):
-                raise TraceError(
-                    f"arguments number {i} and {j} (counting arrays) share memory and the function writes into one of"
-                    " them; pass a copy of the other"
-                )
-
-
-def _type_of(leaf: Any, path: str) -> TensorType:
-    try:
-        if is_device_array(leaf):
-            return type_of_device_array(leaf)
-        types.require_plain(leaf)
-        return types.of_array(np.asarray(leaf))
-    except ComplexDtypeError as error:
-        raise NumpyOnlyError(f"argument {path}: {error}") from error
-    except (GraphError, TypeError) as error:
-        raise ArgumentError(f"argument {path}: {error}") from error
 
 
 def _constant_argument(value: Any) -> Any:

@@ -20,6 +20,7 @@ from autofuse.frontend.stablehlo.function import StableHloFunction
 from autofuse.frontend.stablehlo.module import Module
 from autofuse.frontend.stablehlo.source import TEXT
 from autofuse.frontend.stablehlo.survey import untranslated
+from autofuse.frontend.tracer import TracerArray
 from autofuse.jax.callee import Callee
 from autofuse.targets.base import XlaEntry
 
@@ -113,6 +114,9 @@ class Planner:
 class InPlace:
     """A program of JAX that writes some results into arguments, the last ones; the others it returns."""
 
+    emits_graph = True
+    """See `autofuse.frontend.readprogram`."""
+
     def __init__(self, program: StableHloFunction, pairs: Sequence[tuple[int, int]]) -> None:
         """`pairs`: of input and output, by input."""
         self.__name__ = self.__qualname__ = program.__name__
@@ -135,5 +139,13 @@ class InPlace:
             return found
         results = found if isinstance(found, tuple) else (found,)
         for input_, output in self._pairs:
-            arrays[input_][...] = results[output]
+            _overwrite(arrays[input_], results[output])
         return results[: len(results) - len(self._pairs)]
+
+
+def _overwrite(array: Any, result: Any) -> None:
+    """Write a result into an argument of the same type."""
+    if isinstance(array, TracerArray):
+        array.cell.write(result.value)
+    else:
+        array[...] = result

@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from autofuse.frontend.traced import Traced, trace
+from autofuse.frontend.traced import trace
+from autofuse.frontend.tracedprogram import Traced
 from autofuse.ir import tree
 from autofuse.ir.interpreter import interpret
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.traced import Traced, trace
+from autofuse.frontend.traced import trace
+from autofuse.frontend.tracedprogram import Traced
 from autofuse.ir.interpreter import interpret
 from tests.fixtures.pythonprograms import difference
 

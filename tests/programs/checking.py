@@ -23,7 +23,8 @@ from autofuse.errors import (
     OutOfDomainError,
     TraceError,
 )
-from autofuse.frontend.traced import Traced, trace
+from autofuse.frontend.traced import trace
+from autofuse.frontend.tracedprogram import Traced
 from autofuse.ir import tree
 from autofuse.ir.interpreter import interpret
 from autofuse.measurement.checks import poisoned

@@ -56,6 +56,8 @@ def from_stablehlo(source: Any) -> StableHloFunction:
 class StableHloFunction:
     """A program that was read from StableHLO. Called with arrays of NumPy's outside a trace, it is interpreted."""
 
+    emits_graph = True
+    """See `autofuse.frontend.readprogram`."""
     source_digest: str | None = None
     """Of all that decides what it computes and how arguments are called, but no source lines; None if unknown."""
 
