@@ -46,11 +46,14 @@ class Dimensions:
         """
         self._forest = _Forest()
         self._axes: dict[Use, tuple[AxisFactor, ...]] = {}
-        top, nodes = set(nodes), with_bodies(nodes)
-        self._inner = {node for node in nodes if in_body or node not in top}
+        top, nodes = nodes, with_bodies(nodes)
+        self._inner = set(nodes) if in_body else set(nodes).difference(top) if nodes is not top else set[Node]()
         """Nodes of bodies of loops."""
-        self._made = {value for node in nodes if keeps_axes(node) for value in (*node.outputs, *given_to(node))}
-        self._leaves = {value for node in nodes if not keeps_axes(node) for value in node.outputs}
+        kept = list(map(keeps_axes, nodes))
+        given = [value for node in nodes if node.regions for value in given_to(node)]
+        self._made = {value for node, keeps in zip(nodes, kept, strict=True) if keeps for value in node.outputs}
+        self._made.update(given)
+        self._leaves = {value for node, keeps in zip(nodes, kept, strict=True) if not keeps for value in node.outputs}
         self._shared: dict[Value, tuple[AxisFactor, ...]] = {}
         """The axes of values that are tied, as their first use walks them."""
         self._below: set[Value] = set()
@@ -62,15 +65,15 @@ class Dimensions:
         """What `has_conflict` said."""
         self._reads: dict[Value, int] = {}
         """Uses of values from outside; in `apart`, of all that no reduction-like op makes."""
-        for node in nodes:
-            for value in given_to(node):
-                self._axes[value] = self._forest.fresh(value.type.shape)
-        for node in nodes:
+        fresh, axes = self._forest.fresh, self._axes
+        for value in given:
+            axes[value] = fresh(value.type.shape)
+        for node, keeps in zip(nodes, kept, strict=True):
             for value in node.outputs:
-                self._axes[value] = self._forest.fresh(value.type.shape)
-            if keeps_axes(node):
+                axes[value] = fresh(value.type.shape)
+            if keeps:
                 operands = [self._operand(node, number) for number in range(len(node.inputs))]
-                self._relate(node, operands, self._axes[node.outputs[0]])
+                self._relate(node, operands, axes[node.outputs[0]])
 
     @classmethod
     def apart(cls, nodes: Sequence[Node], outputs: Sequence[Value], tied: Collection[Value] = ()) -> Dimensions:
@@ -175,21 +178,18 @@ class Dimensions:
     def has_conflict(self) -> bool:
         """Whether two axes of one value became the same loop (as in `x + x.T`): then these ties cannot be used."""
         if self._conflicts is None:
-            self._conflicts = any(map(self._walks_twice, self._axes))
+            self._conflicts = any(map(self._forest.walks_twice, self._axes.values()))
         return self._conflicts
 
-    def _walks_twice(self, use: Use) -> bool:
-        flat = [factor for axis in self.axes(use) for factor in axis]
-        return len(set(flat)) != len(flat)
-
     def _operand(self, node: Node, number: int) -> tuple[AxisFactor, ...]:
-        use = self.use(node, number)
-        if use not in self._axes:
-            value = node.inputs[number]
-            self._axes[use] = self._forest.fresh(value.type.shape)
+        value = node.inputs[number]
+        use = value if value in self._made else (node, number)
+        found = self._axes.get(use)
+        if found is None:
+            found = self._axes[use] = self._forest.fresh(value.type.shape)
             if value not in self._leaves:
-                self._tie_use(value, self._axes[use])
-        return self._axes[use]
+                self._tie_use(value, found)
+        return found
 
     def _tie_use(self, value: Value, axes: tuple[AxisFactor, ...]) -> None:
         """Another use of a value: it walks with the others, if the value is one of those that are tied."""
@@ -198,8 +198,7 @@ class Dimensions:
             self._tie(axes, self._shared.setdefault(value, axes))
 
     def _tie(self, left: Iterable[AxisFactor], right: Iterable[AxisFactor]) -> None:
-        for a, b in zip(left, right, strict=True):
-            self._forest.tie(a, b)
+        self._forest.tie_all(left, right)
 
     def _relate(self, node: Node, operands: Sequence[tuple[AxisFactor, ...]], result: tuple[AxisFactor, ...]) -> None:
         """Tie the axes of a node's operands to those of its result."""
@@ -321,20 +320,23 @@ class _Forest:
     def __init__(self) -> None:
         self.extent: list[int] = []
         self._parent: list[int] = []
-        self._children: list[tuple[AxisFactor, ...] | None] = []
+        self._children: dict[AxisFactor, tuple[AxisFactor, ...]] = {}
+        """Of factors that were split."""
 
     def fresh(self, shape: Sequence[int]) -> tuple[AxisFactor, ...]:
+        if not shape:
+            return ()
         first = len(self._parent)
         made = range(first, first + len(shape))
         self.extent += shape
         self._parent += made
-        self._children += [None] * len(shape)
         return tuple(made)
 
     def find(self, factor: AxisFactor) -> AxisFactor:
-        while self._parent[factor] != factor:
-            self._parent[factor] = self._parent[self._parent[factor]]
-            factor = self._parent[factor]
+        parents = self._parent
+        while parents[factor] != factor:
+            parents[factor] = parents[parents[factor]]
+            factor = parents[factor]
         return factor
 
     def leaves(self, factor: AxisFactor) -> tuple[AxisFactor, ...]:
@@ -342,21 +344,43 @@ class _Forest:
         parents, root = self._parent, factor
         while parents[root] != root:
             root = parents[root]
-        children = self._children[root]
+        children = self._children.get(root)
         if children is not None:
             return (*self.leaves(children[0]), *self.leaves(children[1]))
         return () if self.extent[root] == 1 else (root,)
 
+    def walks_twice(self, axes: Sequence[AxisFactor]) -> bool:
+        """Whether two axes, or two parts of one, are the same loop."""
+        parents, extent, split = self._parent, self.extent, self._children
+        roots: list[AxisFactor] = []
+        for axis in axes:
+            root = axis
+            while parents[root] != root:
+                root = parents[root]
+            if root in split:
+                roots = [leaf for each in axes for leaf in self.leaves(each)]
+                break
+            if extent[root] != 1:
+                roots.append(root)
+        return len(roots) > 1 and len(set(roots)) != len(roots)
+
     def tie(self, one: AxisFactor, other: AxisFactor) -> None:
         """Tie two axes of equal extent."""
-        one, other = self.find(one), self.find(other)
-        if one == other:
-            return
-        plain = self._children[one] is None and self._children[other] is None
-        if not plain or self.extent[one] != self.extent[other]:
-            self.unify([one], [other])
-        elif self.extent[one] != 1:
-            self._parent[one] = other
+        self.tie_all((one,), (other,))
+
+    def tie_all(self, left: Iterable[AxisFactor], right: Iterable[AxisFactor]) -> None:
+        """Tie axes of equal extents, pair by pair."""
+        parents, extent, split = self._parent, self.extent, self._children
+        for one, other in zip(left, right, strict=True):
+            root, target = parents[one], parents[other]
+            if root != one or target != other:
+                root, target = self.find(one), self.find(other)
+            if root == target:
+                continue
+            if root in split or target in split or extent[root] != extent[target]:
+                self.unify([root], [target])
+            elif extent[root] != 1:
+                parents[root] = target
 
     def unify(self, left: Sequence[AxisFactor], right: Sequence[AxisFactor]) -> None:
         """Tie two equal products from the fastest factor on, splitting where one divides the other; stop elsewhere."""

@@ -8,7 +8,7 @@ with the reason that `explain` and the lint show.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from autofuse.errors import LegalityError
@@ -112,9 +112,10 @@ def _reducing_domain(candidate: KernelCandidate, reducing: list[Node], dims: Dim
         groups = _loop_groups(candidate, reducing[0], dims)
         if len(groups) > 1:
             return Domain(dims, (), (), groups)
-    grid, limiting = _common_grid(candidate, reducing, dims)
-    for node in reducing:
-        _check_reducing(node, grid, dims, limiting)
+    own = {node: grid_factors(node, dims) for node in reducing}
+    grid, limiting = _common_grid(candidate, own, dims)
+    for node, factors in own.items():
+        _check_reducing(node, factors - grid, grid, dims, limiting)
     rows = _rows(reducing, grid, dims)
     order = _order(candidate.outputs, grid, dims)
     ordered = tuple(a for a in order if a not in rows) + tuple(a for a in order if a in rows)
@@ -196,11 +197,14 @@ def loop_grid(group: Sequence[Value], loop: Node, dims: Dimensions) -> tuple[Axi
 
 
 def _common_grid(
-    candidate: KernelCandidate, reducing: list[Node], dims: Dimensions
+    candidate: KernelCandidate, reducing: Mapping[Node, frozenset[AxisFactor]], dims: Dimensions
 ) -> tuple[frozenset[AxisFactor], dict[AxisFactor, str]]:
-    """Factors that every output and every reduction-like op has; and for each factor left out, who lacks it."""
+    """Factors that every output and every reduction-like op has; and for each factor left out, who lacks it.
+
+    `reducing`: such ops, and what each can have as a grid.
+    """
     parts = [(f"output %{value.name}", dims.factors(value)) for value in candidate.outputs]
-    parts += [(f"{node.op} %{node.name}", grid_factors(node, dims)) for node in reducing]
+    parts += [(f"{node.op} %{node.name}", factors) for node, factors in reducing.items()]
     grid = parts[0][1]
     everything: frozenset[AxisFactor] = frozenset()
     for _, factors in parts:
@@ -218,8 +222,14 @@ def grid_factors(node: Node, dims: Dimensions) -> frozenset[AxisFactor]:
     return frozenset(f for axis, factors in enumerate(dims.axes(node.output)) if axis not in whole for f in factors)
 
 
-def _check_reducing(node: Node, grid: frozenset[AxisFactor], dims: Dimensions, limiting: dict[AxisFactor, str]) -> None:
-    extra = grid_factors(node, dims) - grid
+def _check_reducing(
+    node: Node,
+    extra: frozenset[AxisFactor],
+    grid: frozenset[AxisFactor],
+    dims: Dimensions,
+    limiting: Mapping[AxisFactor, str],
+) -> None:
+    """Raises LegalityError where a node has too much to hold, or gives values at points of loops that are no grid."""
     if is_loop(node):
         held = too_much_held(node, dims, grid)
         if held is not None:

@@ -29,7 +29,14 @@ class DotAxes:
 
 def dot_axes(node: Node) -> DotAxes:
     """The axes of a `dot_general` node, by role."""
-    return DotAxes(node)
+    known = _dot_axes.get(node)
+    if known is None:
+        known = _dot_axes[node] = DotAxes(node)
+    return known
+
+
+_dot_axes: WeakKeyDictionary[Node, DotAxes] = WeakKeyDictionary()
+"""What is known of products: kernels ask for the same ones again and again. It pins no node."""
 
 
 def kept_axes(node: Node) -> frozenset[tuple[int, int]]:
