@@ -1,170 +1,102 @@
-"""Factorisations and solutions of dense systems with LAPACK's results, made of NumPy's calls.
+"""Factorisations and solutions of dense systems with LAPACK's results, by SciPy's LAPACK.
 
 They are what StableHLO's `cholesky` and `triangular_solve` and JAX's `lapack_*` calls ask for. All take stacks of
-matrices, of floats or complex numbers, and none raises for a matrix that has no result: `info` is then above 0, as
-LAPACK has it, or elements are NaN or infinite.
+matrices, of floats or complex numbers, and none raises for a matrix that has no result: `info` is then not 0, as LAPACK
+has it, or elements are NaN or infinite. Plans for CPUs call the same routines by address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-_BLOCK = 48
-"""Rows that are solved, or columns that are factorised, before a product updates the others."""
+_Wanted = tuple[tuple[int, ...], Any]
+"""Shape and dtype of a result, of one matrix."""
+_TRANS = {"n": 0, "t": 1, "c": 2}
 
 
-def _info(stack: tuple[int, ...]) -> NDArray[np.int32]:
-    return np.zeros(stack, np.int32)
+def routine(name: str, dtype: Any, library: str = "lapack") -> Callable[..., Any]:
+    """LAPACK's or BLAS's function for a dtype."""
+    from scipy.linalg import blas, lapack  # takes longer to load than most plans take to run
 
-
-def _places(stack: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    return np.ndindex(*stack)
+    letter = {"f": "s", "d": "d", "F": "c", "D": "z"}[np.dtype(dtype).char]
+    return getattr(lapack if library == "lapack" else blas, letter + name)
 
 
 def _each(
-    function: Callable[[Array], Array | tuple[Array, ...]], a: Array, like: tuple[Array, ...]
-) -> tuple[tuple[Array, ...], NDArray[np.int32]]:
-    """A function of NumPy's of a stack; where it raises, of each matrix alone: NaN and 1 for those that it refuses."""
-    info = _info(a.shape[:-2])
-    try:
-        found = function(a)
-        return (found if isinstance(found, tuple) else (found,)), info
-    except np.linalg.LinAlgError:
-        results = tuple(np.full_like(one, np.nan) for one in like)
-        for place in _places(a.shape[:-2]):
-            try:
-                found = function(a[place])
-            except np.linalg.LinAlgError:
-                info[place] = 1
-                continue
-            for result, one in zip(results, found if isinstance(found, tuple) else (found,), strict=True):
-                result[place] = one
-        return results, info
+    function: Callable[..., tuple[Any, ...]], operands: Sequence[Array], results: Sequence[_Wanted]
+) -> tuple[Array, ...]:
+    """A function of what stands at each place of a stack of matrices, its results stacked; zeros of empty ones."""
+    stack = operands[0].shape[:-2]
+    made = tuple(np.zeros((*stack, *shape), dtype) for shape, dtype in results)
+    for place in np.ndindex(*stack):
+        if operands[0][place].size:
+            for target, one in zip(made, function(*(operand[place] for operand in operands)), strict=True):
+                target[place] = one
+    return made
 
 
 def cholesky(a: Array, lower: bool = True) -> Array:
     """The factor of positive definite matrices, NaN for others; zeros in the other triangle. One triangle is read."""
-    return _cholesky(a, lower)[0]
+    factor, info = potrf(a, lower)
+    own = np.tril(factor) if lower else np.triu(factor)
+    return np.where(info[..., None, None] == 0, own, np.nan).astype(a.dtype)
 
 
-def potrf(a: Array, lower: bool = True) -> tuple[Array, Array]:
-    """The factor in its triangle, the other one as it was; and `info`."""
-    factor, info = _cholesky(a, lower)
-    rows, columns = np.ogrid[: a.shape[-2], : a.shape[-1]]
-    return np.where((columns <= rows) if lower else (rows <= columns), factor, a), info
-
-
-def _cholesky(a: Array, lower: bool) -> tuple[Array, Array]:
-    whole = np.tril(a) if lower else np.conj(np.swapaxes(np.triu(a), -1, -2))
-    diagonal = np.arange(a.shape[-1])
-    if np.iscomplexobj(whole):
-        whole[..., diagonal, diagonal] = np.real(whole[..., diagonal, diagonal])
-    (factor,), info = _each(np.linalg.cholesky, whole, (whole,))
-    return (factor if lower else np.conj(np.swapaxes(factor, -1, -2))), info
+def potrf(a: Array, lower: bool = True) -> tuple[Array, ...]:
+    """The factor in its triangle, the other one as it was; and `info`, where the factor is whole if that is 0."""
+    run = routine("potrf", a.dtype)
+    return _each(lambda x: run(x, lower=lower, clean=0), [a], [(a.shape[-2:], a.dtype), ((), np.int32)])
 
 
 def trsm(a: Array, b: Array, left: bool = True, lower: bool = True, trans: str = "n", unit: bool = False) -> Array:
     """X of `op(a) X = b`, or of `X op(a) = b`: one triangle of `a` counts; `trans`: n, t, or c as op conjugates too."""
-    triangle, below = a, lower
-    if trans != "n":
-        turned = np.swapaxes(a, -1, -2)
-        triangle, below = np.conj(turned) if trans == "c" else turned, not lower
-    if left:
-        return _solved(triangle, b, below, unit)
-    return np.swapaxes(_solved(np.swapaxes(triangle, -1, -2), np.swapaxes(b, -1, -2), not below, unit), -1, -2)
+    run, way = routine("trsm", a.dtype, "blas"), _TRANS[trans]
+
+    def one(right: Array, triangle: Array) -> tuple[Array]:
+        return (run(1, triangle, right, side=not left, lower=lower, trans_a=way, diag=unit),)
+
+    return _each(one, [b, a], [(b.shape[-2:], b.dtype)])[0]
 
 
-def _solved(a: Array, b: Array, lower: bool, unit: bool) -> Array:
-    """By blocks of rows: what is known is taken off by a product, and the rest is solved row by row."""
-    size = a.shape[-1]
-    x = np.array(b, order="C")
-    starts = range(0, size, _BLOCK)
-    with np.errstate(all="ignore"):
-        for start in starts if lower else reversed(starts):
-            stop = min(start + _BLOCK, size)
-            known = slice(0, start) if lower else slice(stop, size)
-            if known.start < known.stop:
-                x[..., start:stop, :] -= a[..., start:stop, known] @ x[..., known, :]
-            for row in range(start, stop) if lower else reversed(range(start, stop)):
-                near = slice(start, row) if lower else slice(row + 1, stop)
-                if near.start < near.stop:
-                    x[..., row, :] -= (a[..., row, None, near] @ x[..., near, :])[..., 0, :]
-                if not unit:
-                    x[..., row, :] /= a[..., row, row, None]
-    return x
-
-
-def getrf(a: Array) -> tuple[Array, Array, Array]:
+def getrf(a: Array) -> tuple[Array, ...]:
     """L (without its ones) and U in one array, with partial pivoting; rows swapped with, counted from 1; and `info`."""
-    lu = np.array(a, order="C")
-    *stack, rows, columns = lu.shape
-    count = min(rows, columns)
-    pivots = np.zeros((*stack, count), np.int32)
-    info = _info(tuple(stack))
-    with np.errstate(all="ignore"):
-        for start in range(0, count, _BLOCK):
-            stop = min(start + _BLOCK, count)
-            for column in range(start, stop):
-                _eliminate(lu, pivots, info, column, stop)
-            if stop < columns:
-                block = lu[..., start:stop, start:stop]
-                lu[..., start:stop, stop:] = _solved(block, lu[..., start:stop, stop:], lower=True, unit=True)
-                lu[..., stop:, stop:] -= lu[..., stop:, start:stop] @ lu[..., start:stop, stop:]
-    return lu, pivots, info
+    run = routine("getrf", a.dtype)
+
+    def one(matrix: Array) -> tuple[Any, ...]:
+        lu, pivots, info = run(matrix)
+        return lu, pivots + 1, info
+
+    return _each(one, [a], [(a.shape[-2:], a.dtype), ((min(a.shape[-2:]),), np.int32), ((), np.int32)])
 
 
-def _eliminate(lu: Array, pivots: Array, info: Array, column: int, stop: int) -> None:
-    """One column: the largest element is brought up, and the block's other columns are updated."""
-    below = lu[..., column:, column]
-    size = np.abs(np.real(below)) + np.abs(np.imag(below)) if np.iscomplexobj(lu) else np.abs(below)
-    chosen = column + np.argmax(size, -1)
-    pivots[..., column] = chosen + 1
-    for place in _places(lu.shape[:-2]):
-        pivot = int(chosen[place])
-        if pivot != column:
-            lu[(*place, [column, pivot])] = lu[(*place, [pivot, column])]
-    head = lu[..., column, column]
-    singular = head == 0
-    info[...] = np.where((info == 0) & singular, column + 1, info)
-    lu[..., column + 1 :, column] /= np.where(singular, head.dtype.type(1), head)[..., None]
-    if column + 1 < stop:
-        factors = lu[..., column + 1 :, column, None]
-        lu[..., column + 1 :, column + 1 : stop] -= factors * lu[..., column, None, column + 1 : stop]
-
-
-def geqrf(a: Array) -> tuple[Array, Array]:
+def geqrf(a: Array) -> tuple[Array, ...]:
     """R and the vectors of the reflections in one array, and the reflections' factors."""
-    packed, factors = np.linalg.qr(a, "raw")
-    return np.swapaxes(packed, -1, -2), factors
+    run = routine("geqrf", a.dtype)
+    return _each(lambda matrix: run(matrix)[:2], [a], [(a.shape[-2:], a.dtype), ((min(a.shape[-2:]),), a.dtype)])
 
 
 def orgqr(a: Array, factors: Array) -> Array:
     """The first columns of the product of the reflections that `geqrf` gives, as many as `a` has."""
-    columns = a.shape[-1]
-    q = np.zeros(a.shape, a.dtype)
-    q[..., np.arange(columns), np.arange(columns)] = 1
-    for number in reversed(range(factors.shape[-1])):
-        vector = np.array(a[..., number:, number])
-        vector[..., 0] = 1
-        shares = np.conj(vector)[..., None, :] @ q[..., number:, number:]
-        q[..., number:, number:] -= factors[..., number, None, None] * (vector[..., :, None] * shares)
-    return q
+    if not factors.shape[-1]:
+        return np.broadcast_to(np.eye(*a.shape[-2:], dtype=a.dtype), a.shape)
+    run = routine("ungqr" if a.dtype.kind == "c" else "orgqr", a.dtype)
+    return _each(lambda matrix, by: run(matrix, by)[:1], [a, factors], [(a.shape[-2:], a.dtype)])[0]
 
 
-def syevd(a: Array, lower: bool = True, vectors: bool = True) -> tuple[Array, Array, Array]:
+def syevd(a: Array, lower: bool = True, vectors: bool = True) -> tuple[Array, ...]:
     """Eigenvectors of Hermitian matrices (the matrices themselves if they are not wanted), eigenvalues, and `info`."""
-    side = "L" if lower else "U"
-    values_like = np.zeros(a.shape[:-1], np.real(a).dtype)
-    if not vectors:
-        (values,), info = _each(lambda x: np.linalg.eigvalsh(x, side), a, (values_like,))
-        return a, values, info
-    (values, found), info = _each(lambda x: tuple(np.linalg.eigh(x, side)), a, (values_like, a))
-    return found, values, info
+    run = routine("heevd" if a.dtype.kind == "c" else "syevd", a.dtype)
+
+    def one(matrix: Array) -> tuple[Any, ...]:
+        values, found, info = run(matrix, compute_v=vectors, lower=lower)
+        return found if vectors else matrix, values, info
+
+    return _each(one, [a], [(a.shape[-2:], a.dtype), (a.shape[-1:], np.real(a).dtype), ((), np.int32)])
 
 
 def gesdd(a: Array, mode: str = "A") -> tuple[Array, ...]:
@@ -172,14 +104,15 @@ def gesdd(a: Array, mode: str = "A") -> tuple[Array, ...]:
 
     Of mode N the vectors are NaN.
     """
-    *stack, rows, columns = a.shape
+    rows, columns = a.shape[-2:]
     count = min(rows, columns)
     left = (rows, count) if mode == "S" else (rows, rows)
     right = (count, columns) if mode == "S" else (columns, columns)
-    u, vt = (np.full((*stack, *shape), np.nan, a.dtype) for shape in (left, right))
-    values = np.zeros((*stack, count), np.real(a).dtype)
-    if mode == "N":
-        (values,), info = _each(lambda x: np.linalg.svd(x, compute_uv=False), a, (values,))
-        return a, values, u, vt, info
-    (u, values, vt), info = _each(lambda x: tuple(np.linalg.svd(x, mode == "A")), a, (u, values, vt))
-    return a, values, u, vt, info
+    run = routine("gesdd", a.dtype)
+
+    def one(matrix: Array) -> tuple[Any, ...]:
+        u, values, vt, info = run(matrix, compute_uv=mode != "N", full_matrices=mode == "A")
+        return matrix, values, *((np.nan, np.nan) if mode == "N" else (u, vt)), info
+
+    shapes = [(a.shape[-2:], a.dtype), ((count,), np.real(a).dtype), (left, a.dtype), (right, a.dtype)]
+    return _each(one, [a], [*shapes, ((), np.int32)])

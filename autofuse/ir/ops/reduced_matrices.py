@@ -13,17 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.ir.ops.lapack import routine
+
 Array = NDArray[Any]
 _Wanted = tuple[tuple[int, ...], Any]
 """Shape and dtype of a result, of one matrix."""
-
-
-def _routine(name: str, dtype: Any) -> Callable[..., Any]:
-    """LAPACK's function for a dtype."""
-    from scipy.linalg import lapack  # takes longer to load than most plans take to run
-
-    letter = {"f": "s", "d": "d", "F": "c", "D": "z"}[np.dtype(dtype).char]
-    return getattr(lapack, letter + name)
 
 
 def _each(
@@ -53,7 +47,7 @@ def geev(a: Array, left: bool = True, right: bool = True) -> tuple[Array, ...]:
 
     Vectors are complex; those that are not wanted are NaN.
     """
-    n, wide, run = a.shape[-1], np.result_type(a.dtype, np.complex64), _routine("geev", a.dtype)
+    n, wide, run = a.shape[-1], np.result_type(a.dtype, np.complex64), routine("geev", a.dtype)
     is_real = a.dtype.kind == "f"
 
     def one(matrix: Array) -> tuple[Any, ...]:
@@ -77,7 +71,7 @@ def _paired(vectors: Array, imaginary: Array) -> Array:
 
 def gees(a: Array, vectors: bool = True) -> tuple[Array, ...]:
     """The Schur form, its vectors, eigenvalues (of real matrices in two parts), how many were chosen, and `info`."""
-    n, run = a.shape[-1], _routine("gees", a.dtype)
+    n, run = a.shape[-1], routine("gees", a.dtype)
 
     def none(*_: Any) -> bool:
         return False
@@ -93,13 +87,13 @@ def gees(a: Array, vectors: bool = True) -> tuple[Array, ...]:
 def gehrd(a: Array) -> tuple[Array, ...]:
     """The Hessenberg form and the vectors of the reflections in one array, the reflections' factors, and `info`."""
     n = a.shape[-1]
-    return _each(_routine("gehrd", a.dtype), [(a, 2)], [((n, n), a.dtype), ((max(n - 1, 0),), a.dtype)])
+    return _each(routine("gehrd", a.dtype), [(a, 2)], [((n, n), a.dtype), ((max(n - 1, 0),), a.dtype)])
 
 
 def sytrd(a: Array, lower: bool = True) -> tuple[Array, ...]:
     """A Hermitian matrix as a tridiagonal one: packed with the reflections, diagonal, the next one, factors, `info`."""
     n, real = a.shape[-1], np.real(a[..., :0]).dtype
-    run = _routine("sytrd" if a.dtype.kind == "f" else "hetrd", a.dtype)
+    run = routine("sytrd" if a.dtype.kind == "f" else "hetrd", a.dtype)
     count = max(n - 1, 0)
     results = [((n, n), a.dtype), ((n,), real), ((count,), real), ((count,), a.dtype)]
     return _each(lambda matrix: run(matrix, lower=lower), [(a, 2)], results)
@@ -111,7 +105,7 @@ def geqp3(a: Array, pivots: Array) -> tuple[Array, ...]:
     Columns whose `pivots` are not 0 come first, as they are.
     """
     *_, rows, columns = a.shape
-    run = _routine("geqp3", a.dtype)
+    run = routine("geqp3", a.dtype)
 
     def one(matrix: Array, chosen: Array) -> tuple[Any, ...]:
         fixed, free = np.flatnonzero(chosen), np.flatnonzero(chosen == 0)
@@ -133,7 +127,7 @@ def geqp3(a: Array, pivots: Array) -> tuple[Array, ...]:
 def _with_fixed(matrix: Array, order: Array, count: int, run: Callable[..., Any]) -> tuple[Any, ...]:
     """The first columns of `order` without pivoting, then what they leave of the others with it."""
     first, others = np.asarray(matrix[:, order[:count]]), np.asarray(matrix[:, order[count:]])
-    packed, factors, _, _ = _routine("geqrf", matrix.dtype)(first)
+    packed, factors, _, _ = routine("geqrf", matrix.dtype)(first)
     others = ormqr(packed, factors, others, left=True, transpose=True)
     if others[count:].size:
         below, numbers, more, _, info = run(others[count:])
@@ -165,7 +159,7 @@ def gtsv(lower: Array, diagonal: Array, upper: Array, b: Array) -> tuple[Array, 
 
     The first element of `lower` and the last one of `upper` are not read.
     """
-    run = _routine("gtsv", b.dtype)
+    run = routine("gtsv", b.dtype)
 
     def one(dl: Array, d: Array, du: Array, right: Array) -> tuple[Any, ...]:
         *_, x, info = run(dl[1:], d, du[:-1], right)

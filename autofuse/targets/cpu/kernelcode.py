@@ -17,7 +17,7 @@ from autofuse.targets.cpu.machine import Machine
 from autofuse.targets.cpu.native.driver import kernel_unit
 from autofuse.targets.cpu.native.engine import Engine
 from autofuse.targets.cpu.native.nativeprogram import BufferRef, KernelCode
-from autofuse.targets.cpu.native.opaque import OpaqueCall, opaque_code
+from autofuse.targets.cpu.native.opaque import CallForm, OpaqueCall, opaque_code
 
 Start = Callable[[str], Callable[[], bytes]]
 """Begins to compile a text, and returns what waits for the object code: see `Engine.compiling`."""
@@ -33,7 +33,7 @@ class KernelCodes:
         self._codes: dict[TileProgram | str, KernelCode] = {}
         self._canonical: dict[int, TileProgram | str] = {}
         """By the identity of a program whose code is generated, what is equal for kernels that can share code."""
-        self._opaque_codes: dict[tuple[int, int | None], KernelCode] = {}
+        self._opaque_codes: dict[CallForm, KernelCode] = {}
         self._waiting: dict[str, Callable[[], bytes]] = {}
         for program in sorted(filter(is_generated, programs), key=_code_size, reverse=True):
             key = self._canonical[id(program)] = _shared(program)
@@ -50,15 +50,12 @@ class KernelCodes:
         """A kernel's code. `refs`: its buffers; gets another one, a constant, for a call of the interpreter."""
         if not isinstance(program, OpaqueProgram) or is_generated(program):
             return self._codes[self._canonical[id(program)]]
-        count = len(refs)
         call = OpaqueCall(program)
         self.opaque.append(call)
         refs.append(self.constant(call.box))
-        key = (count, call.scratch_bytes)
-        if key not in self._opaque_codes:
-            name = "_".join(map(str, ("af_opaque", count, *(() if key[1] is None else (key[1],)))))
-            self._opaque_codes[key] = opaque_code(name, *key)
-        return self._opaque_codes[key]
+        if call.form not in self._opaque_codes:
+            self._opaque_codes[call.form] = opaque_code(call.form)
+        return self._opaque_codes[call.form]
 
     def constant(self, array: NDArray[Any]) -> BufferRef:
         """A new constant."""

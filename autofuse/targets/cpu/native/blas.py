@@ -75,7 +75,8 @@ def external_symbols() -> frozenset[str]:
 def addresses() -> dict[str, int]:
     """Address of each routine of `external_symbols`. Raises BackendError when SciPy offers another interface."""
     table: dict[str, Any] = _cython_blas().__pyx_capi__
-    return {name: _address(table, name.removeprefix("af_blas_")) for name in _EXTERNALS}
+    routines = {name: name.removeprefix("af_blas_") for name in _EXTERNALS}
+    return {name: capsule_address(table, routine, _ROUTINES[routine[1:]]) for name, routine in routines.items()}
 
 
 @functools.cache
@@ -110,13 +111,14 @@ def loaded_library() -> str:
     return _file_of(library)
 
 
-def _module_file() -> str | None:
-    """SciPy's BLAS module, found without importing it."""
+def _module_file(module: str = _MODULE) -> str | None:
+    """An extension module of SciPy's, found without importing it."""
     scipy = importlib.util.find_spec("scipy")
     folders = [] if scipy is None else list(scipy.submodule_search_locations or ())
+    below = module.split(".")[1:]
     for folder in folders:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            file = os.path.join(folder, "linalg", f"cython_blas{suffix}")
+            file = os.path.join(folder, *below[:-1], f"{below[-1]}{suffix}")
             if os.path.exists(file):
                 return file
     return None
@@ -144,11 +146,18 @@ def _file_of(library: ctypes.CDLL) -> str:
 
 
 def _cython_blas() -> Any:
-    """SciPy's BLAS module. By itself: importing its package takes a tenth of a second, and none of it is needed."""
-    file = None if _MODULE in sys.modules else _module_file()
-    spec = None if file is None else importlib.util.spec_from_file_location(_MODULE, file)
+    return module_alone(_MODULE)
+
+
+def module_alone(name: str) -> Any:
+    """A module of SciPy's. By itself: importing its package takes a tenth of a second, and none of it is needed.
+
+    Raises ImportError where there is none.
+    """
+    file = None if name in sys.modules else _module_file(name)
+    spec = None if file is None else importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        return importlib.import_module(_MODULE)
+        return importlib.import_module(name)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -158,17 +167,20 @@ def _function_address(library: ctypes.CDLL, name: str) -> int:
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
-def _address(table: dict[str, Any], routine: str) -> int:
-    arity = _ROUTINES[routine[1:]]
+def capsule_address(table: dict[str, Any], routine: str, arity: int) -> int:
+    """The address of a routine of BLAS or LAPACK in one of SciPy's tables.
+
+    Raises BackendError where it is missing, or takes anything but `arity` pointers with integers of 32 bits.
+    """
     capsule = table.get(routine)
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     signature: bytes = name_of(capsule) if capsule is not None else b"nothing"
-    if not (signature.startswith(b"void (char *") and signature.count(b" *") == arity and b"int *" in signature):
+    if not (signature.startswith(b"void (") and signature.count(b" *") == arity and b"int *" in signature):
         raise BackendError(
-            f"scipy.linalg.cython_blas.{routine} should take {arity} pointers with 32-bit integers, but is "
+            f"SciPy's {routine} should take {arity} pointers with 32-bit integers, but is "
             f"{signature.decode()}; install a SciPy release whose BLAS interface is LP64"
         )
     return pointer_of(capsule, signature)

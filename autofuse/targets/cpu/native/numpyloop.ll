@@ -56,7 +56,7 @@ entry:
 
 define void @$name(ptr %buffers, i64 %begin, i64 %end, ptr %scratch) {
 entry:
-  %table = alloca ptr, i64 $arguments
+  %table = alloca ptr, i64 $most
   %slot = getelementptr ptr, ptr %buffers, i64 $buffers
   %box = load ptr, ptr %slot
   %loop.at = getelementptr ptr, ptr %box, i64 1

@@ -109,7 +109,7 @@ def native_loop(graph: Graph) -> NativeLoop | None:
         return None
     made = tuple(_result(graph, *result, scratch) for result in zip(node.outputs, results, strict=True))
     rank = len(extents[0])
-    if not all(_is_even(argument.strides[:rank], extents[0]) for argument in held):
+    if not all(is_even(argument.strides[:rank], extents[0]) for argument in held):
         return None
     outer = [argument.strides[rank - 1] if rank else 0 for argument in (*held, *made)]
     inner = [stride for argument in (*held, *made) for stride in argument.strides[rank:]]
@@ -131,22 +131,35 @@ class _Scratch:
         return begin
 
 
-def _operand(graph: Graph, value: Value, type_: TensorType, scratch: _Scratch) -> Argument | None:
-    """Where an operand lies that is an input, or seen through views. `type_`: as the call sees it."""
+def lying(graph: Graph, value: Value, type_: TensorType) -> tuple[int, int, tuple[int, ...]] | None:
+    """Where an operand lies that is an input, or seen through views; None for one that no steps lead to.
+
+    `type_`: as the call sees it. Gives the buffer, bytes behind its start, and steps in bytes.
+    """
     axes = tuple(Symbol(f"d{axis}", extent) for axis, extent in enumerate(value.type.shape))
     found = source_of(graph, value, tuple(map(index.of, axes)))
     if not isinstance(found, Stored) or any(symbol not in axes for symbol, _ in found.offset.terms):
         return None
     by = dict(found.offset.terms)
     steps = tuple(by.get(symbol, 0) for symbol in axes)
-    is_dense = all(a == b or axis.extent == 1 for a, b, axis in zip(steps, _dense(value.type), axes, strict=True))
-    item = value.type.dtype.numpy.itemsize
-    buffer, offset = graph.inputs.index(found.buffer), found.offset.constant * item
     if type_.rank < value.type.rank and steps[-1] != 1:
         return None  # the two parts of a complex number lie apart
+    item = value.type.dtype.numpy.itemsize
+    buffer, offset = graph.inputs.index(found.buffer), found.offset.constant * item
+    return buffer, offset, tuple(step * item for step in steps)
+
+
+def _operand(graph: Graph, value: Value, type_: TensorType, scratch: _Scratch) -> Argument | None:
+    """What the loop takes for an operand."""
+    found = lying(graph, value, type_)
+    if found is None:
+        return None
+    buffer, offset, steps = found
     if not _is_narrow(type_):
-        return Argument(buffer, offset, tuple(step * item for step in steps[: type_.rank]))
-    if not is_dense:
+        return Argument(buffer, offset, steps[: type_.rank])
+    item = value.type.dtype.numpy.itemsize
+    dense = zip(steps, _dense(value.type), value.type.shape, strict=True)
+    if not all(a == b * item or extent == 1 for a, b, extent in dense):
         return None
     return Argument(buffer, offset, _wide_strides(type_), value.type.size, scratch.take(type_))
 
@@ -174,7 +187,7 @@ def _wide_strides(type_: TensorType) -> tuple[int, ...]:
     return tuple(item * by for by in _dense(type_))
 
 
-def _is_even(strides: Sequence[int], extents: Sequence[int]) -> bool:
+def is_even(strides: Sequence[int], extents: Sequence[int]) -> bool:
     """Whether a stack of several dimensions is like one of a single dimension."""
     return all(strides[k] == strides[k + 1] * extents[k + 1] for k in range(len(strides) - 1))
 

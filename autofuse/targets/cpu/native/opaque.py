@@ -5,7 +5,7 @@ calls it with its table of buffers. So the code stays cacheable, and the address
 call that fails ends the program (see driver.ll).
 
 Where NumPy has a loop of machine code that does the same (`numpyloops.py`), that is called first; Python is called only
-for what the loop finds no result for, so that NumPy says what to raise.
+for what the loop finds no result for, so that NumPy says what to raise. LAPACK's routines (`lapackcalls.py`) need none.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import Routine
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram
+from autofuse.targets.cpu.native.lapackcalls import lapack_call
 from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
 from autofuse.targets.cpu.native.numpyloops import MOST_ARGUMENTS, NativeLoop, native_loop
 
@@ -29,21 +32,47 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 _WORD = (1 << 64) - 1
+_LOOP = "numpyloop"
 _DECLARES = ("declare i32 @feclearexcept(i32)", "declare i32 @fetestexcept(i32)")
 
 
-def opaque_code(name: str, buffers: int, scratch_bytes: int | None = None) -> KernelCode:
-    """The code of a kernel that calls back; `buffers` counts its inputs and outputs, the callback's box follows.
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """What the code of a kernel depends on that calls something."""
 
-    `scratch_bytes`: of one whose box has a loop, the worker's memory that it takes.
-    """
+    file: str
+    """Its text."""
+    buffers: int
+    """Its inputs and outputs, which the box follows."""
+    scratch_bytes: int = 0
+    """The worker's memory that it takes."""
+    arity: int = 0
+    """How many addresses a routine of LAPACK's takes."""
+
+    @property
+    def name(self) -> str:
+        """Its function's."""
+        return f"af_{self.file}_{self.buffers}_{self.scratch_bytes}_{self.arity}"
+
+
+def opaque_code(form: CallForm) -> KernelCode:
+    """The code of a kernel that calls back, a loop of NumPy's, or a routine of LAPACK's."""
     from string import Template  # code that is kept needs none
 
-    form, declares = ("opaque.ll", ()) if scratch_bytes is None else ("numpyloop.ll", _DECLARES)
-    template = Template(Path(__file__).with_name(form).read_text(encoding="utf-8"))
-    text = template.substitute(name=name, buffers=buffers, arguments=MOST_ARGUMENTS)
-    phase = PhaseCode(name, blocks=1, task_blocks=1, scratch_bytes=scratch_bytes or 0)
-    return KernelCode(name, text, declares, ((phase,),))
+    template = Template(Path(__file__).with_name(f"{form.file}.ll").read_text(encoding="utf-8"))
+    pointers = [f"%address.{k}" for k in range(form.arity)]
+    text = template.substitute(
+        name=form.name,
+        buffers=form.buffers,
+        most=MOST_ARGUMENTS,
+        loads="\n".join(
+            f"  {p} = call ptr @address(ptr %box, ptr %addresses, i64 {k}, ptr %scratch)"
+            for k, p in enumerate(pointers)
+        ),
+        arguments=", ".join(f"ptr {p}" for p in pointers),
+    )
+    phase = PhaseCode(form.name, blocks=1, task_blocks=1, scratch_bytes=form.scratch_bytes)
+    return KernelCode(form.name, text, _DECLARES if form.file == _LOOP else (), ((phase,),))
 
 
 class OpaqueCall:
@@ -55,11 +84,10 @@ class OpaqueCall:
         self._errors: dict[int, BaseException] = {}
         self._function: Any = _CALLBACK(self._run)
         address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        loop = native_loop(program.graph)
-        self.scratch_bytes = None if loop is None else loop.scratch_bytes
-        """Of a call of a loop, the worker's memory that it takes."""
-        self.box: NDArray[Any] = np.array([address, *_words(loop)], np.uint64)
-        """The constant that holds the callback's address, and what a loop is called with."""
+        self.form, words = _called(program.graph, len(program.buffers))
+        """Which code its kernel has."""
+        self.box: NDArray[Any] = np.array([address, *words], np.uint64)
+        """The constant that holds the callback's address, and what a loop or a routine is called with."""
 
     def take_error(self) -> BaseException | None:
         """What the callback of this thread's last call could not raise: native code in between knows no exceptions."""
@@ -83,10 +111,19 @@ class OpaqueCall:
         self._routine.run_into(arrays[:count], arrays[count:])
 
 
-def _words(loop: NativeLoop | None) -> tuple[int, ...]:
+def _called(graph: Graph, buffers: int) -> tuple[CallForm, Sequence[int]]:
+    """How a graph of one call is run, and the box behind the callback."""
+    loop = native_loop(graph)
+    if loop is not None:
+        return CallForm(_LOOP, buffers, loop.scratch_bytes), _words(loop)
+    call = lapack_call(graph)
+    if call is not None:
+        return CallForm("lapackcall", buffers, call.scratch_bytes, call.arity), call.words
+    return CallForm("opaque", buffers), ()
+
+
+def _words(loop: NativeLoop) -> tuple[int, ...]:
     """The box behind the callback, as numpyloop.ll reads it."""
-    if loop is None:
-        return ()
     arguments = (*loop.operands, *loop.results)
     head = (loop.function, loop.data, len(loop.operands), len(arguments), len(loop.extents))
     places = [(a.buffer, a.offset, a.converted, -1 if a.scratch is None else a.scratch) for a in arguments]
