@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autofuse.errors import NumpyOnlyError, TraceError
 from autofuse.frontend.cells import Cell, Known
 from autofuse.frontend.dispatch import call
-from autofuse.frontend.location import trace_error
+from autofuse.frontend.location import caller_of_scipy, location_of, trace_error
 
 
 class Concrete:
@@ -30,6 +30,10 @@ class Concrete:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         del copy
         known = self.known
+        caller = None if known is not None else caller_of_scipy()
+        if caller is not None:
+            problem = "SciPy needs the elements of a traced array here"
+            raise trace_error(problem, kind=NumpyOnlyError, at=location_of(caller))
         if known is None:
             raise trace_error(
                 "a traced array is needed as a real array here",

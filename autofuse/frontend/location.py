@@ -34,6 +34,18 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+def caller_of_scipy() -> FrameType | None:
+    """The frame that called SciPy, if SciPy's code in Python is under way."""
+    frame = outer = user_frame()
+    while outer is not None and _is_scipys(outer):
+        outer = outer.f_back
+    return None if outer is frame else outer
+
+
+def _is_scipys(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("scipy.")
+
+
 def location_of(frame: FrameType | None) -> Location | None:
     """The source position a frame has reached."""
     if frame is None:

@@ -117,8 +117,11 @@ class Rewriter:
         return None
 
     def _object(self, value: Any) -> Any:
-        if _library_of(value) and callable(value):
-            return intercepted(value)
+        if _library_of(value) and not (_OPERATORS & set(dir(type(value)))):
+            if isinstance(type(value).__init__, FunctionType) or type(value).__module__.startswith("scipy."):
+                return _LibraryObject(value)
+            if callable(value):
+                return intercepted(value)
         if value is np.r_ or value is np.c_:
             return Concatenator(value)
         inside = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
@@ -337,13 +340,15 @@ def _vectorize(*args: Any, **kwargs: Any) -> Any:
     return intercepted(np.vectorize(*args, **kwargs))
 
 
+_OPERATORS = {"__add__", "__mul__", "__matmul__", "__getitem__"}
+"""An object with one of these is more than its methods: it stays as it is."""
 _TYPES: dict[type, Any] = {np.ndarray: _NDArray, np.vectorize: _vectorize, np.errstate: floatingerrors.errstate}
 """Classes of NumPy that a traced function sees otherwise."""
 
 
 def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of NumPy or SciPy that is traced when it makes an array or is given a traced one."""
-    creates = function in CREATORS
+    creates = callable(getattr(function, "__hash__", None)) and function in CREATORS
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -352,6 +357,20 @@ def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return wrapper
+
+
+class _LibraryObject:
+    """An object of NumPy's or SciPy's, a distribution of `scipy.stats` say: it is called, and its methods are."""
+
+    def __init__(self, value: Any) -> None:
+        self._autofuse_object = value
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return intercepted(self._autofuse_object)(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._autofuse_object, name)
+        return intercepted(found) if callable(found) else found
 
 
 def _has_traced(value: Any) -> bool:
@@ -384,8 +403,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _library_of(value: Any) -> str:
-    """`numpy` or `scipy` for their functions; else empty."""
-    library = str(getattr(value, "__module__", None) or "").split(".")[0]
+    """`numpy` or `scipy` for their functions and objects; else empty."""
+    library = str(getattr(value, "__module__", None) or type(value).__module__).split(".")[0]
     return library if library in ARRAY_LIBRARIES and not isinstance(value, type) else ""
 
 

@@ -2,11 +2,16 @@
 
 import numpy as np
 import pytest
+from scipy import interpolate, sparse, spatial, stats
 
 import autofuse as af
 from autofuse.errors import ArgumentError, LeftToNumpyWarning, PlanError, TraceError
 
 X = np.linspace(0.0, 1.0, 8)
+SPARSE = sparse.csr_matrix(np.eye(8))
+SPLINE = interpolate.CubicSpline(X, X**3)
+TREE = spatial.cKDTree(X[:, None])
+FROZEN = stats.norm(0.0, 2.0)
 TURNS = [np.exp(2j * X).astype(np.clongdouble)]
 PROGRAMS = {
     "the largest complex number": (lambda z: {"abs": np.abs(z), "largest": np.argmax(z)}, (X + 1j,)),
@@ -14,8 +19,16 @@ PROGRAMS = {
     "an element as a complex number": (lambda x: complex(x[1]) * x, (X,)),
     "an array of longer numbers in a list": (lambda x: x * TURNS[0], (X,)),
     "least squares": (lambda a, b: np.linalg.lstsq(a, b)[0], (np.eye(3), np.ones(3))),
+    "a distribution": (lambda x: stats.norm.cdf(x) * 2, (X,)),
+    "a distribution with its parameters": (lambda x: FROZEN.pdf(x) + stats.norm(0, x[1]).pdf(x), (X,)),
+    "a sparse matrix": (lambda x: SPARSE @ x + 1, (X,)),
+    "a spline": (lambda x: SPLINE(x) * 2 + SPLINE.derivative()(x), (X,)),
+    "a spline made inside": (lambda x: interpolate.CubicSpline(X, X**3)(x) * 2, (X,)),
+    "a tree of points": (lambda x: TREE.query(x[:, None])[0] + 1, (X,)),
     "inside a loop": (lambda x: af.fori_loop(0, 3, lambda _, s: s + np.fft.fft(s).argmax(), x), (X,)),
 }
+RUN_TO_SEE = {"least squares", "a distribution", "a distribution with its parameters", "a spline", "a tree of points"}
+"""Those of whose calls `on_unsupported="eager"` asks what comes."""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -35,7 +48,7 @@ def test_the_answer_is_numpys_own(name, make):
 @pytest.mark.parametrize("mode", ["error", "eager"])
 def test_it_is_refused_where_that_is_asked_for(name, mode):
     function, arguments = PROGRAMS[name]
-    if (name, mode) == ("least squares", "eager"):  # which runs to see what comes
+    if mode == "eager" and name in RUN_TO_SEE:
         return
     with pytest.raises(TraceError):
         af.compile(function, *arguments, on_unsupported=mode)
@@ -108,3 +121,12 @@ def test_decisions_about_kernels_are_refused_where_there_are_none(options, named
 def _transform():
     function, arguments = PROGRAMS["longer complex numbers"]
     return function, *arguments
+
+
+POLYNOMIAL = np.poly1d([1.0, 2.0])
+
+
+def test_what_objects_of_scipy_give_without_traced_arrays_is_a_constant():
+    plan = af.compile(lambda x: x * stats.norm.ppf(0.975) + FROZEN.mean() + POLYNOMIAL(x), X)
+    assert plan.kernels
+    np.testing.assert_allclose(plan(X), X * stats.norm.ppf(0.975) + X + 2)
