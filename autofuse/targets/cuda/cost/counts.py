@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
@@ -22,9 +23,9 @@ from autofuse.ir import index
 from autofuse.ir.index import Affine, Symbol
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import affines, operands
-from autofuse.lower.statements import ArgReduce, Carry, Effect, Load, Reduce, Scalar, Scan, Store
+from autofuse.lower.statements import ArgReduce, Carry, Effect, Load, Reduce, Scalar, Scan, Store, Test
 from autofuse.lower.tile import Buffer, Dot, Matrix, OpaqueProgram, Phase, RowBlock, Space, Stage, TileProgram
-from autofuse.targets.cuda.codegen.access import is_threaded
+from autofuse.targets.cuda.codegen.access import alignment, flat_point, is_threaded, is_unit_stride
 from autofuse.targets.cuda.codegen.program import Generator, Planned
 from autofuse.targets.cuda.codegen.rowscratch import lane_of
 from autofuse.targets.cuda.codegen.sharedinputs import SharedInput
@@ -35,9 +36,12 @@ from autofuse.targets.cuda.cost.onchip import in_registers, read_once
 from autofuse.targets.cuda.cost.progress import dependent_rounds, pack_of
 from autofuse.targets.cuda.cost.sweeps import invariants, swept_tiles
 from autofuse.targets.cuda.decisions import PACKS
+from autofuse.targets.cuda.passes.edges import edge_share, outsides
 
 SECTOR_BYTES = 32
 """What memory moves at least, at a multiple of which it starts."""
+_SHIFTED, _CHOSEN = 2.0, 12.0
+"""Instructions for a pack that lies across two, at a known place and at any: counted in machine code for 9.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def counted(program: TileProgram | OpaqueProgram, arch: str) -> Counted:
         found: list[LaunchCounts] = []
         for planned in generator.planned(launch):
             phases.append(reader.phase(number, planned))
-            found.append(asked(planned, phases[-1], program.schedule, reader.wavefronts))
+            found.append(asked(planned, phases[-1], program.schedule, reader.wavefronts, reader.shifts))
         launches.append(together(found))
     return Counted(_features(program, reader, tuple(phases)), tuple(launches))
 
@@ -97,6 +101,8 @@ class _Reader:
         """Scratch in registers, in the phase at hand."""
         self.wavefronts = 0.0
         """Of shared memory, in the phase at hand."""
+        self.shifts = 0.0
+        """Instructions of warps that put packs together which lie across two, in the phase at hand."""
         self.alike: dict[SharedInput, int] = {}
         """What a block reads once for all its rows, and the bytes that all blocks of the phase at hand read of it."""
         self.run = 1
@@ -105,6 +111,8 @@ class _Reader:
         """The innermost loop that a thread walks alone, in the stage at hand."""
         self.again: tuple[Symbol, ...] = ()
         """The loop over iterations that the step at hand is in."""
+        self.outsides: Mapping[Scalar, Test] = {}
+        """By masks of loads that edges alone need, the tests of what lies inside, in the stage at hand."""
         self.near: dict[tuple[str, Affine], list[int]] = {}
         """Where loads of the stage at hand begin, by buffer and by how they walk."""
         self.touched: dict[tuple[str, bool], tuple[int, int]] = {}
@@ -112,7 +120,7 @@ class _Reader:
 
     def phase(self, launch: int, planned: Planned) -> PhaseFeatures:
         """Read one phase, cut into tiles as it will be."""
-        self.wavefronts, phase = 0.0, planned.phase
+        self.wavefronts, self.shifts, phase = 0.0, 0.0, planned.phase
         points = math.prod(symbol.extent for symbol in phase.grid)
         moved: dict[tuple[str, bool], int] = {}
         plan, self.inside = planned.plan, in_registers(planned)
@@ -154,7 +162,7 @@ class _Reader:
         vectors = entries * rounds if tiles is None else math.ceil(entries * rounds * tiles.visible)
         alike = invariants(stage) if tiles is not None else frozenset[Scalar]()
         varied = varying(stage, lane)
-        self.near = {}
+        self.near, self.outsides = {}, outsides(stage)
         self.inner = next((symbol for symbol in reversed(stage.symbols) if symbol != lane), None)
         operations: dict[tuple[str, str], float] = {}
         flops = 0.0
@@ -172,6 +180,9 @@ class _Reader:
                 lanes = used if walked is lane else 1.0
                 symbols = (*phase.grid, *self.again, *stage.symbols)
                 self._access(statement, symbols, walked, times, lanes, points * loops, counts, moved)
+                if walked is not None and isinstance(statement, Load) and statement.buffer not in self.inside:
+                    grid, pack = phase.grid if is_threaded(phase) else (), pack_of(planned)
+                    self.shifts += times / pack * shift_instructions(statement, grid, walked, pack)
             for key, dtype, count in operations_of(self.costs, statement):
                 operations[key] = operations.get(key, 0.0) + count * times
                 flops += float(dtype.is_float) * points * loops
@@ -226,7 +237,9 @@ class _Reader:
             return
         one = next((one for one in self.alike if one.is_read_by(access, lane)), None)
         touched, least = _touched(access.offset, symbols, itemsize, iterations)
-        self._touch(buffer, isinstance(access, Store), touched, 0 if access.mask is not None else least, moved)
+        share = self._edges(access, lane, itemsize)
+        least = 0 if access.mask is not None else least
+        self._touch(buffer, isinstance(access, Store), math.ceil(share * touched), least, moved)
         if one is not None:
             self.wavefronts += vectors * max(1.0, WARP * itemsize / WAVEFRONT_BYTES)
             counts["vector_bytes"] += self.alike[one]
@@ -235,7 +248,12 @@ class _Reader:
         wanted = {"uniform": 1.0, "gather": WARP * used}.get(kind, min(WARP, max(1, step * itemsize)) * used)
         sectors = max(1.0, wanted)
         fresh = self._fresh(access) if kind != "uniform" else min(self._fresh(access), self._walked(access, itemsize))
-        counts["vector_bytes"] += vectors * sectors * SECTOR_BYTES * fresh
+        counts["vector_bytes"] += vectors * sectors * SECTOR_BYTES * fresh * share
+
+    def _edges(self, access: Load | Store, lane: Symbol | None, itemsize: int) -> float:
+        """The share of an access that is made, where edges alone need it."""
+        test = self.outsides.get(access.mask) if access.mask is not None else None
+        return 1.0 if test is None else edge_share(test, lane, SECTOR_BYTES // itemsize)
 
     def _fresh(self, access: Load | Store) -> float:
         """The share of an access that goes to the L2: what a block has just read nearby is in the first-level cache."""
@@ -278,6 +296,21 @@ class _Reader:
             touched, least = _matrix_bytes(matrix, around, down, across, block, buffer.type.dtype.itemsize)
             self._touch(buffer, matrix is dot.out, touched, least if matrix is dot.out else 0, moved)
         return product_of(dot, phase, points, math.prod(symbol.extent for symbol in self.again))
+
+
+def shift_instructions(load: Load, grid: Sequence[Symbol], lane: Symbol, pack: int) -> float:
+    """Those that a thread has for a pack that does not begin at a multiple of its width, beside one that loads it.
+
+    `grid`: whose points packs go through, if these are what threads are given. A place that is known within a pack
+    needs the load of another one; else what is wanted of both is chosen word by word.
+    """
+    if pack == 1 or not is_unit_stride(load.offset, lane):
+        return 0.0
+    start = flat_point(grid) if grid and lane.extent % pack else index.of(lane)
+    if alignment(load.offset, start, pack) == pack:
+        return 0.0
+    known = lane.extent % pack == 0 and alignment(Affine(0, load.offset.terms), start, pack) == pack
+    return _SHIFTED if known else _CHOSEN
 
 
 def varying(stage: Stage, lane: Symbol | None) -> frozenset[Scalar]:

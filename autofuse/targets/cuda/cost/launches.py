@@ -51,6 +51,8 @@ class LaunchCounts:
     """Times that a thread passes through the code of a stage: the most of all stages."""
     shared_wavefronts: float
     """Of shared memory, 128 bytes each, without bank conflicts."""
+    shift_slots: float
+    """Instructions of warps that put packs together which lie across two."""
     cluster: int
     """Blocks that start together and share grid points."""
     chain: RowChain
@@ -59,11 +61,13 @@ class LaunchCounts:
     """Of all phases."""
 
 
-def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefronts: float) -> LaunchCounts:
+def asked(
+    planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefronts: float, shifts: float
+) -> LaunchCounts:
     """What a phase asks of a multiprocessor.
 
     `planned`: how it is given to threads. `counts`: of the phase. `schedule`: of the kernel. `wavefronts`: of shared
-    memory.
+    memory. `shifts`: instructions of warps for packs that lie across two.
     """
     everybody = max(counts.shares, 1.0)
     flights, at_once, words = [0.0], [1.0], [0.0]
@@ -102,6 +106,7 @@ def asked(planned: Planned, counts: PhaseFeatures, schedule: Schedule, wavefront
         pack=pack_of(planned),
         rounds=max((stage.vectors * WARP / everybody for stage in counts.stages), default=1.0),
         shared_wavefronts=wavefronts + sum(product.wavefronts for product in products),
+        shift_slots=shifts,
         cluster=planned.cluster,
         chain=row_chain(planned, schedule),
         products=products,
@@ -124,6 +129,7 @@ def together(phases: Sequence[LaunchCounts]) -> LaunchCounts:
         pack=min(phase.pack for phase in phases),
         rounds=max(phase.rounds for phase in phases),
         shared_wavefronts=sum(phase.shared_wavefronts for phase in phases),
+        shift_slots=sum(phase.shift_slots for phase in phases),
         cluster=max(phase.cluster for phase in phases),
         chain=max((phase.chain for phase in phases), key=lambda chain: (chain.waits, chain.steps)),
         products=tuple(product for phase in phases for product in phase.products),

@@ -27,7 +27,7 @@ from autofuse.targets.cuda.cost.terms import Terms, estimated, launch_terms
 from autofuse.targets.cuda.gpus import Gpu
 from autofuse.targets.cuda.productcalls import library_code
 
-MODEL_VERSION = 13
+MODEL_VERSION = 14
 """Raised when prices change."""
 SIGMA, MEASURED_SIGMA = 0.7, 0.4
 """Deviation of log(measured / predicted), with rates of the data sheet and with measured ones: guesses, as no kernels

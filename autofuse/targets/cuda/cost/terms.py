@@ -7,7 +7,8 @@
     product  products of matrices in whole tiles, on ordinary or on matrix units; the former wait for shared memory;
              the rows of row blocks, one after another, before products and behind them
     shared   wavefronts of shared memory, and local memory that the first-level cache holds
-    serial   chains of dependent steps; rounds of products that wait for their tiles; chunks of running sums
+    serial   chains of dependent steps; rounds of products that wait for their tiles; chunks of running sums; blocks
+             that wait for memory one after another, where a multiprocessor holds few
     start    from the kernel before
 
 How many blocks a multiprocessor holds decides how much is in flight and how well latencies are hidden. A last wave that
@@ -82,6 +83,11 @@ _F64_OPERATIONS = {
     "power": 85.0,
 }
 """Of these, those of the units for f64; of other classes one."""
+_F32_OPERATIONS = frozenset({"add", "multiply"})
+"""Of f32, those of the units for f32 alone."""
+_INTEGERS_PER_CLOCK = 64
+"""Additions, shifts and logic of 32-bit integers, and comparisons, of a multiprocessor in a cycle: CUDA C++ Programming
+Guide, "Throughput of Native Arithmetic Instructions", 8.0 to 9.0."""
 _FAST_SLOTS = {"divide": 2.0, "sqrt": 1.0, "exp": 1.5, "log": 1.5, "tanh": 5.0, "sin": 7.0}
 _FAST_SPECIAL = {"divide": 1.0, "sqrt": 1.0, "exp": 1.0, "log": 1.0, "tanh": 2.0, "sin": 1.0}
 """The same of operations of the price class `FAST`, counted in machine code for 8.0 and 9.0."""
@@ -181,7 +187,7 @@ def launch_terms(
     moved += read_again_bytes(counts.products, gpu.l2_bytes, blocks_held * gpu.multiprocessors)
     requested = sum(stage.accesses.vector_bytes for stage in stages) + spilled * (1.0 - kept)
     requested += sum(product.requested_bytes for product in counts.products)
-    slots = sum(_slots(stage, counts.pack) for stage in stages) + spilled / (WORD * WARP)
+    slots = sum(_slots(stage, counts.pack) for stage in stages) + counts.shift_slots + spilled / (WORD * WARP)
     own_slots = sum(product.slots for product in counts.products)
     special = WARP * sum(_special(*key) * n for stage in stages for key, n in stage.operations.items())
     parallel = _MOST_PARALLEL if counts.products else min(counts.parallel, _MOST_PARALLEL)
@@ -189,22 +195,28 @@ def launch_terms(
     slow = spread.slowest / max(hidden, 1e-3)
     waves = counts.shared_wavefronts + spilled * kept / WAVEFRONT_BYTES
     chain = max((stage.chain / max(stage.entries, 1) for stage in stages), default=0.0)
-    work = slow * max(slots / rates.issues_per_s, _f64_s(gpu, rates, stages))
+    work = slow * max(slots / rates.issues_per_s, _units_s(gpu, rates, stages))
     multiplied, fed = _multiplied_s(gpu, rates, counts, spread, slow)
     apart = work / spread.each if counts.products else 0.0
     rows = counts.chain.waits * rates.latency_us + counts.chain.steps * rates.step_us
     rows *= math.ceil(spread.waves)
+    memory = 1e6 * _memory_s(gpu, rates, moved, flight * counts.threads, spread)
+    l2 = 1e6 * requested / rates.l2_bytes_per_s / max(spread.busy, 1e-3)
+    issue = 1e6 * (work + slow * own_slots / rates.issues_per_s)
+    special_us = 1e6 * slow * special / rates.special_per_s
     waited = sum(product.rounds / max(product.stages - 1, 1) for product in counts.products) * math.ceil(spread.waves)
+    serial = chain * rates.step_us + 1e6 * (waited * ROUND_CLOCKS / gpu.clock_hz + apart)
+    if not counts.products:
+        busy = max(1e6 * moved / _top_rate(gpu, rates, moved), l2, issue, special_us)
+        serial = max(serial + rows, spread.in_turn_us(busy, _wait_us(gpu, rates, moved)))
     return Terms(
-        memory=1e6 * _memory_s(gpu, rates, moved, flight * counts.threads, spread),
-        l2=1e6 * requested / rates.l2_bytes_per_s / max(spread.busy, 1e-3),
-        issue=1e6 * (work + slow * own_slots / rates.issues_per_s),
-        special=1e6 * slow * special / rates.special_per_s,
+        memory=memory,
+        l2=l2,
+        issue=issue,
+        special=special_us,
         product=1e6 * (multiplied + apart) + (rows if counts.products else 0.0),
         shared=1e6 * (slow * waves / (gpu.multiprocessors * gpu.clock_hz) + fed + apart),
-        serial=chain * rates.step_us
-        + 1e6 * (waited * ROUND_CLOCKS / gpu.clock_hz + apart)
-        + (0.0 if counts.products else rows),
+        serial=serial,
         start=rates.launch_us,
         flight_bytes=flight * counts.threads * spread.each,
         waves=spread.waves,
@@ -250,10 +262,34 @@ class _Spread:
         """At work on a multiprocessor."""
         return self.each * -(-threads // WARP)
 
+    def in_turn_us(self, busy_us: float, wait_us: float) -> float:
+        """What blocks take that each wait once, and then have their share of what takes longest.
+
+        While one waits, those that are held beside it may go on: so many customers of a closed network, who spend
+        `wait_us` outside and `busy_us` together at its slowest station, are served no faster (Lazowska et al. 1984,
+        "Quantitative System Performance", 5.3). The first ones wait where memory has that in its price.
+        """
+        return busy_us / self.each + max(self.waves - 1.0, 0.0) * wait_us
+
+
+def _wait_us(gpu: Gpu, rates: Rates, moved: float) -> float:
+    """For a load: from the L2, where what is moved stays there."""
+    return 1e6 * ROUND_CLOCKS / gpu.clock_hz if _stays(gpu, moved) else rates.latency_us
+
+
+def _stays(gpu: Gpu, moved: float) -> bool:
+    """Whether what a launch moves stays in the L2 from kernel to kernel."""
+    return moved <= gpu.l2_bytes / 2
+
+
+def _top_rate(gpu: Gpu, rates: Rates, moved: float) -> float:
+    """At which bytes come at most, a second."""
+    return rates.l2_bytes_per_s if _stays(gpu, moved) else rates.memory_bytes_per_s
+
 
 def _memory_s(gpu: Gpu, rates: Rates, moved: float, block_flight: float, spread: _Spread) -> float:
     """Full waves, then what is left. Bytes that stay in the L2 from kernel to kernel come at its rate."""
-    top = rates.l2_bytes_per_s if moved <= gpu.l2_bytes / 2 else rates.memory_bytes_per_s
+    top = _top_rate(gpu, rates, moved)
 
     def rate(blocks: float) -> float:
         return max(min(top, blocks * block_flight / (rates.latency_us * 1e-6)), 1.0)
@@ -295,16 +331,19 @@ def _special(name: str, price_class: str) -> float:
     return _FAST_SPECIAL[name] if price_class == FAST else _SPECIAL.get(name, 0.0)
 
 
-def _f64_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
-    """Of operations on f64, by how many units there are for them."""
-    count = sum(
-        n * _F64_OPERATIONS.get(name, 1.0)
-        for stage in stages
-        for (name, dtype), n in stage.operations.items()
-        if dtype == "f64" and name != "integer"
-    )
-    units = rates.issues_per_s / 4 * gpu.f64_per_clock
-    return WARP * count / units
+def _units_s(gpu: Gpu, rates: Rates, stages: Sequence[StageFeatures]) -> float:
+    """Of the units for f64, for f32, and for integers and comparisons: those that take the longest."""
+    long = short = other = 0.0
+    for stage in stages:
+        for (name, price_class), count in stage.operations.items():
+            if name == "integer" or (name == "compare" and price_class != "f64"):
+                other += count * _issued(name, price_class)
+            elif price_class == "f64":
+                long += count * _F64_OPERATIONS.get(name, 1.0)
+            elif name in _F32_OPERATIONS:
+                short += count
+    cycles = rates.issues_per_s / 4
+    return WARP * max(long / gpu.f64_per_clock, short / gpu.f32_per_clock, other / _INTEGERS_PER_CLOCK) / cycles
 
 
 def _multiplied_s(gpu: Gpu, rates: Rates, counts: LaunchCounts, spread: _Spread, slow: float) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from autofuse.lower.vectorscans import vectorise_scans
 from autofuse.targets.cuda.codegen.program import shapes
 from autofuse.targets.cuda.codegen.rowgroups import CLUSTERS
 from autofuse.targets.cuda.gpus import has_clusters, shared_bytes_per_block
+from autofuse.targets.cuda.passes.edges import load_at_edges
 from autofuse.targets.cuda.passes.online import sweep_products
 from autofuse.targets.cuda.passes.onlinerows import walk_once
 from autofuse.targets.cuda.passes.rows import keep_rows
@@ -24,7 +25,7 @@ class CudaPasses:
 
     def __call__(self, program: TileProgram) -> TileProgram:
         """Raises LegalityError where a block has no room for the program as it came."""
-        plain = self._swept(vectorise_scans(merge_scans(program), strided=True))
+        plain = load_at_edges(self._swept(vectorise_scans(merge_scans(program), strided=True)))
         block = shared_bytes_per_block(self.arch)
         blocks = (CLUSTERS[-1], 2, 1) if has_clusters(self.arch) else (2, 1)  # registers hold about as much again
         for most_bytes in (block * number for number in blocks):

@@ -6,11 +6,12 @@ import pytest
 import autofuse as af
 from autofuse.cost_models.base import KernelFacts
 from autofuse.cost_models.compiled import CompiledFacts, LaunchFacts
-from autofuse.ir.dtypes import F32, F64
+from autofuse.ir.dtypes import F32, F64, I32
 from autofuse.lazydataclass import replace
+from autofuse.targets.cuda.cost.counts import counted
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.cost.rates import sheet_rates
-from autofuse.targets.cuda.gpus import ALL, H200, L4
+from autofuse.targets.cuda.gpus import A100, ALL, H200, L4
 from autofuse.testing.cost_models import CostModelContract, elementwise_kernel, row_sum_kernel
 
 LARGE = 1 << 26
@@ -51,6 +52,20 @@ def test_bytes_in_flight_limit_memory():
     assert few.memory == pytest.approx(8 * LARGE / rate * 1e6, rel=0.02)
 
 
+def test_blocks_that_wait_in_turn_are_hidden_by_others_that_a_multiprocessor_holds():
+    """One block at a time waits in each wave; of two, one may wait while the other works, and of eight any."""
+    arrays = [np.zeros(1 << 20, np.float32) for _ in range(12)]
+    plan = af.compile(lambda *x: sum(x), *arrays, backend="cuda", device="h200", deadline=None)
+    (program,) = (lowered.program for lowered in plan.lowered)
+    one, two, eight = (terms(program, compiled(registers)) for registers in (168, 120, 32))
+    busy = max(13 * arrays[0].nbytes / sheet_rates(H200).memory_bytes_per_s * 1e6, one.l2, one.issue)
+    assert one.bound == "serial"
+    assert one.serial == pytest.approx(busy + (one.waves - 1) * 0.7)
+    assert two.serial == pytest.approx(busy / 2 + (two.waves - 1) * 0.7)
+    assert eight.serial < eight.memory
+    assert one.us > two.us >= eight.us
+
+
 def test_more_registers_never_make_a_kernel_faster():
     program = elementwise_kernel(LARGE, ("exp", "log"))
     found = [us(program, compiled(registers)) for registers in (32, 64, 128, 255)]
@@ -74,6 +89,32 @@ def test_f64_is_slow_where_there_are_few_units_for_it():
     one, many = elementwise_kernel(LARGE, ("negate",) * 8, F64), elementwise_kernel(LARGE, ("negate",) * 8, F32)
     assert terms(one, compiled(), L4).issue > 10 * terms(many, compiled(), L4).issue
     assert terms(one, compiled()).issue < 10 * terms(many, compiled()).issue
+
+
+@pytest.mark.parametrize("gpu", [H200, A100, L4], ids=lambda gpu: gpu.name)
+def test_integers_and_comparisons_have_units_of_their_own_and_f32_too(gpu):
+    """Of 64 lanes for the former; of f32 an A100 has as many, and others twice."""
+    clocks = 40 * LARGE / (gpu.multiprocessors * gpu.clock_hz) * 1e6
+    integers = terms(elementwise_kernel(LARGE, ("add",) * 40, I32), compiled(), gpu)
+    assert integers.issue == pytest.approx(clocks / 64, rel=0.02)
+    comparisons = terms(elementwise_kernel(LARGE, ("maximum",) * 40), compiled(), gpu)
+    assert comparisons.issue >= integers.issue
+    floats = terms(elementwise_kernel(LARGE, ("add",) * 40), compiled(), gpu)
+    assert floats.issue >= clocks / (64 if gpu is A100 else 128)
+    assert (floats.issue > 0.9 * integers.issue) == (gpu is A100)
+
+
+@pytest.mark.parametrize(
+    ("columns", "pitch", "first", "instructions"),
+    [(640, 644, 4, 0), (640, 644, 1, 2), (640, 644, 3, 2), (643, 647, 0, 0), (643, 648, 0, 12), (643, 648, 1, 12)],
+)
+def test_packs_that_lie_across_two_take_instructions(columns, pitch, first, instructions):
+    """At a known place the load of another pack; where that differs from row to row, choices word by word."""
+    x = np.zeros((512, pitch), np.float32)
+    plan = af.compile(lambda x: x[:, first : first + columns] * 2, x, backend="cuda", device="h200", deadline=None)
+    (program,) = (lowered.program for lowered in plan.lowered)
+    (launch,) = counted(program, "sm_90").launches
+    assert launch.shift_slots == pytest.approx(instructions * 512 * columns / 4 / 32, rel=0.01)
 
 
 def test_a_small_kernel_costs_a_launch():
