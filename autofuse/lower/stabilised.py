@@ -117,10 +117,15 @@ class RowValues:
         """The loop of all stages."""
         return Symbol(WALK, self.extent)
 
+    def give(self, scalar: Scalar, dtype: DType) -> None:
+        """A scalar that stages before these made: it has one value for all elements of the axis."""
+        self.known[scalar] = self.number(Load(0, dtype, f"%{scalar}", Affine()))
+
     def read(self, stages: Iterable[Stage], scratch: frozenset[str]) -> None:
         """Number the values of stages in order. Raises UnknownFormError where a stage walks or computes otherwise.
 
-        `scratch`: buffers whose elements are found again by their places.
+        So does one that reads what stages before these made, and was not given. `scratch`: buffers whose elements are
+        found again by their places.
         """
         known = self.known
         for stage in stages:
@@ -139,6 +144,8 @@ class RowValues:
         *,
         walked: bool,
     ) -> None:
+        if any(number not in known for number in operands(statement)):
+            raise UnknownFormError
         moved = rewritten(statement, lambda value: _numbered(index.renamed(value, place), known))
         match moved:
             case Store(buffer, offset, scalar, mask):

@@ -74,6 +74,12 @@ def entropy(x):
     return (power * x).sum(-1) / power.sum(-1)
 
 
+def centred(x):
+    """The maximum, and what it stabilises, are of differences from what a stage before them made."""
+    differences = x - x.mean(-1, keepdims=True)
+    return log_sum(differences)
+
+
 def masked(x, keep):
     return log_sum(np.where(keep, x, F32(-1e9)))
 
@@ -116,6 +122,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     "weighed_in_a_warp": (weighed, growing(1000), {**AGAIN, "row_threads": 32}),
     "weighed_in_eight": (weighed, growing(1000), {**AGAIN, "row_threads": 8}),
     "weighed_in_a_block": (weighed, growing(1000), {**AGAIN, "row_threads": 512}),
+    "centred": (centred, (rows(9, 1000),), AGAIN),
     "masked": (masked, (rows(9, 1000), np.random.default_rng(4).random((9, 1000)) < 0.7), AGAIN),
     "long": (log_sum, (rows(5, 100_003),), {"split": 1}),
     "long_softmax": (softmax, (rows(5, 100_000),), {"split": 1}),

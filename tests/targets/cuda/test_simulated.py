@@ -16,7 +16,7 @@ from autofuse.ir.interpreter import interpret
 from autofuse.ir.types import TensorType
 from autofuse.measurement.checks import check
 from autofuse.measurement.errorbounds import bounds_of
-from autofuse.measurement.workloads import Workload, arrays, discover
+from autofuse.measurement.workloads import WORKLOADS_DIRECTORY, Workload, arrays, discover
 from autofuse.targets.base import find_target
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.driver import CudaCode
@@ -91,6 +91,18 @@ FORMS = (
     ids=lambda workload: workload.name,
 )
 def test_a_workload_gives_the_interpreters_answer(workload: Workload) -> None:
+    assert_right(workload)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(one, marks=() if one.name == "durbin" else pytest.mark.slow)
+        for one in discover(WORKLOADS_DIRECTORY / "loops")
+    ],
+    ids=lambda workload: workload.name,
+)
+def test_a_loop_of_pythons_gives_the_interpreters_answer(workload: Workload) -> None:
     assert_right(workload)
 
 

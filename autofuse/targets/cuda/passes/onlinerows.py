@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofuse.ir import index
+from autofuse.ir.dtypes import BOOL, DType
 from autofuse.lazydataclass import replace
 from autofuse.lower.merging import once
 from autofuse.lower.rewrite import rewritten
 from autofuse.lower.stabilised import RowValues, UnknownFormError, Weights
-from autofuse.lower.statements import Load, Reduce, Scalar, Store
+from autofuse.lower.statements import Effect, Load, Reduce, Scalar, Store, Test
 from autofuse.lower.tile import Buffer, Phase, RowGroup, Space, Stage, TileProgram
 from autofuse.targets.cuda.codegen.access import is_threaded
 from autofuse.targets.cuda.decisions import ONLINE
@@ -38,14 +39,27 @@ def _phase(phase: Phase, buffers: Mapping[str, Buffer]) -> Phase:
     if not isinstance(group, RowGroup):
         return phase
     stages: list[Stage] = []
+    made: dict[Scalar, DType] = {}
+    """By stages before the last one."""
     for stage in group.stages:
-        joined = _joined(stages[-1], stage, buffers) if stages else None
+        joined = _joined(stages[-1], stage, buffers, made) if stages else None
+        if joined is None and stages:
+            made |= _results(stages[-1])
         stages[-1:] = [stage] if not stages else [joined] if joined is not None else [stages[-1], stage]
     return replace(phase, steps=(RowGroup(tuple(stages)),))
 
 
-def _joined(first: Stage, second: Stage, buffers: Mapping[str, Buffer]) -> Stage | None:
-    """Two stages as one, if the second only sums what a maximum of the first stabilises, of memory it walks again."""
+def _results(stage: Stage) -> dict[Scalar, DType]:
+    """What stages behind one may read of it: reductions, and all that is computed once for the row."""
+    kept = [s for s in stage.body if not isinstance(s, Effect) and (not stage.symbols or isinstance(s, Reduce))]
+    return {s.result: BOOL if isinstance(s, Test) else s.dtype for s in kept}
+
+
+def _joined(first: Stage, second: Stage, buffers: Mapping[str, Buffer], made: Mapping[Scalar, DType]) -> Stage | None:
+    """Two stages as one, if the second only sums what a maximum of the first stabilises, of memory it walks again.
+
+    `made`: what stages before them reduced rows to.
+    """
     walks = [stage.vectorised for stage in (first, second)]
     if first.stabiliser is not None or any(s.symbols != (w,) for s, w in zip((first, second), walks, strict=True)):
         return None
@@ -55,7 +69,7 @@ def _joined(first: Stage, second: Stage, buffers: Mapping[str, Buffer]) -> Stage
     on_chip = any(buffers[s.buffer].space is Space.SCRATCH for s in loads)
     if not again or not plain or on_chip:
         return None
-    maximum = _maximum(first, second)
+    maximum = _maximum(first, second, made)
     if maximum is None or walks[0] is None or walks[1] is None:
         return None
     place = {walks[1]: index.of(walks[0])}
@@ -63,9 +77,11 @@ def _joined(first: Stage, second: Stage, buffers: Mapping[str, Buffer]) -> Stage
     return Stage(first.symbols, once([*first.body, *body]), walks[0], maximum)
 
 
-def _maximum(first: Stage, second: Stage) -> Scalar | None:
+def _maximum(first: Stage, second: Stage, made: Mapping[Scalar, DType]) -> Scalar | None:
     """The maximum of the first stage that all of the second's sums are stabilised by, or need not be."""
     row = RowValues(first.symbols[0].extent)
+    for scalar, dtype in made.items():
+        row.give(scalar, dtype)
     try:
         row.read((first, second), frozenset())
     except UnknownFormError:
