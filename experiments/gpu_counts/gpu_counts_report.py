@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from explained import reason
 from journal import Journal, Record
 
 from autofuse.testing.simt.gates import GATES, ONE_LAUNCH, PROGRAM_BYTES, Gate, exemption, is_asked, standing
@@ -24,6 +25,7 @@ def render(run: Record, journal: Journal) -> str:
             "",
             *_totals(programs),
             *_programs(programs),
+            *_missed(programs),
             *_table(programs),
             *_chains(programs),
             *_failures(journal, programs),
@@ -107,6 +109,21 @@ def _table(programs: dict[str, Record]) -> list[str]:
     )
     columns = f"|---|---|---:|---:|---|{'---:|' * len(GATES)}"
     return [note, "", f"| {' | '.join(head)} |", columns, *rows, ""]
+
+
+def _missed(programs: dict[str, Record]) -> list[str]:
+    """Which launches miss a limit that is for them, and why."""
+    rows: list[str] = []
+    for name, record in programs.items():
+        for launch in record["launches"]:
+            exempt = exemption(launch, record)
+            for gate in GATES:
+                value = gate.value(launch, record["multiprocessors"])
+                if value is not None and is_asked(gate, exempt) and not gate.passes(value):
+                    why = reason(name, launch["function"], gate.name)
+                    shown = f"{gate.name} {format(value, gate.shown)}, {gate.wish}"
+                    rows.append(f"- `{name}`, {launch['function']}: {shown}: {why}")
+    return ["Limits that are missed:", "", *rows, ""] if rows else []
 
 
 def _chains(programs: dict[str, Record]) -> list[str]:
