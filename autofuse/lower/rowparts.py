@@ -17,7 +17,7 @@ from autofuse.fusion.candidate import KernelCandidate, part_of
 from autofuse.fusion.dimensions import Dimensions
 from autofuse.fusion.domain import grid_factors, is_contraction
 from autofuse.fusion.loops import MAX_HELD
-from autofuse.fusion.nodeaxes import dot_axes, is_loop
+from autofuse.fusion.nodeaxes import dot_axes
 from autofuse.fusion.regionprograms import behind_node, control_node, reshaped_results
 from autofuse.ir.graph import Graph, Node, Value
 from autofuse.ir.graphbuilder import free_values
@@ -25,6 +25,7 @@ from autofuse.ir.oprecord import Role
 from autofuse.ir.optable import role_of
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
+from autofuse.lower.straightbodies import straight_body
 
 
 class State(NamedTuple):
@@ -89,7 +90,7 @@ def row_loop(kernel: KernelCandidate) -> RowLoop:
         raise LegalityError("only loops whose number of iterations is known run in blocks of rows")
     if loop.attrs["length"] == 1:
         raise LegalityError("it has one iteration")
-    (region,) = loop.regions
+    region = straight_body(loop.regions[0])
     _check(region)
     behind = behind_node(kernel.nodes, loop)
     before = [node for node in kernel.nodes if node is not loop and node not in behind]
@@ -117,10 +118,6 @@ def row_loop(kernel: KernelCandidate) -> RowLoop:
 
 
 def _check(region: Graph) -> None:
-    inside = next((node for node in region.nodes if node.regions), None)
-    if inside is not None:
-        what = "loop" if is_loop(inside) else "branch"
-        raise LegalityError(f"there is a {what} in its body, {inside.op} %{inside.name}")
     if not any(is_contraction(node) for node in region.nodes):
         raise LegalityError("there is no product in its body")
     if any(0 in value.type.shape for node in region.nodes for value in node.outputs):

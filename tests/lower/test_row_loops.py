@@ -107,9 +107,13 @@ REFUSED = {
     "neighbours": (_scanned(lambda h, w, _: (np.tanh(np.roll(h, 1, 0) @ w), None)), "at another row than its own"),
     "all rows": (_scanned(lambda h, w, _: (np.tanh(h @ w) - h.mean(0), None)), "nested inside another reduction"),
     "a number of all rows": (_scanned(lambda h, w, _: (np.tanh(h @ w), h.sum())), "output %reduce does not have"),
-    "a loop inside": (
-        _scanned(lambda h, w, _: (af.scan(lambda g, _: (g @ w, None), h, None, length=3)[0], None)),
-        "there is a loop in its body",
+    "a loop inside that data end": (
+        _scanned(lambda h, w, _: (af.while_loop(lambda g: g.sum() > 0, lambda g: g @ w, h), None)),
+        "there is a loop in its body that data end, while %while",
+    ),
+    "a long loop inside": (
+        _scanned(lambda h, w, _: (af.scan(lambda g, _: (g @ w, None), h, None, length=300)[0], None)),
+        "more than 256 operations with the loops in it written out",
     ),
     "one iteration": (lambda h, w: af.scan(lambda h, _: (h @ w, None), h, None, length=1), "it has one iteration"),
     "no product": (_scanned(lambda h, w, _: (h / h.sum(1, keepdims=True), None)), "there is no product in its body"),

@@ -13,7 +13,7 @@ from autofuse.ir.interpreter import interpret_values
 from autofuse.lower.schedule import ITERATIONS, PANEL_ROWS, Schedule
 from autofuse.testing.fusions import LIMITS
 from tests.fixtures.kernelchecks import check_kernel, run_native
-from tests.fixtures.rowprograms import PROGRAMS, elman, lstm, random_cell
+from tests.fixtures.rowprograms import PROGRAMS, Program, elman, lstm, random_cell, random_control
 from tests.lower.test_loops import alone
 
 F32 = np.float32
@@ -68,10 +68,15 @@ def test_random_cells(seed: int) -> None:
     check_random(seed)
 
 
-def check_random(seed: int, *, native: bool = True) -> None:
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 150))])
+def test_random_control(seed: int) -> None:
+    check_random(seed, random_control(seed), native=seed >= 100)
+
+
+def check_random(seed: int, program: Program | None = None, *, native: bool = True) -> None:
     """A random cell as one kernel; some ask more of a kernel than there is, which is said."""
     try:
-        check_rows(*random_cell(seed), seed % 3 * 5, native=native)
+        check_rows(*(program or random_cell(seed)), seed % 3 * 5, native=native)
     except LegalityError as refused:
         assert "more than" in str(refused), refused  # noqa: PT017
 

@@ -26,7 +26,7 @@ from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.gpus import H200
 from autofuse.targets.registry import backend_named
 from autofuse.testing.simt import SimtModule
-from tests.fixtures.rowprograms import PROGRAMS, elman, lstm, random_cell
+from tests.fixtures.rowprograms import PROGRAMS, Program, elman, lstm, random_cell, random_control
 from tests.lower.test_loops import alone
 
 F32 = np.float32
@@ -80,8 +80,18 @@ def test_blocks_of_any_size(most: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_random_cells(seed: int) -> None:
+    check_random(random_cell(seed), seed % 3 * 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_random_control(seed: int) -> None:
+    check_random(random_control(seed), seed % 3 * 4)
+
+
+def check_random(program: Program, most: int) -> None:
     try:
-        check_rows(*random_cell(seed), seed % 3 * 5)
+        check_rows(*program, most)
     except LegalityError as refused:
         assert "more than" in str(refused), refused  # noqa: PT017
 
