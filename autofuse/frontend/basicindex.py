@@ -70,7 +70,7 @@ class _BasicIndex:
         if not count:
             self._fixed[-1] = 0, 0, 1
         elif isinstance(run.step, Number):
-            self._spread[dimension] = Spread(run.start, run.step, count)
+            self._spread[dimension] = Spread(run.start, run.step, count, count)
         else:
             self._moving[dimension] = run.start, run.hull
             self._apart[dimension] = run.step

@@ -158,6 +158,31 @@ def test_slices_that_move_have_steps(program, shapes) -> None:
     assert len(loops(agree(program, *(RNG.random(shape) for shape in shapes)))) == 1
 
 
+def sieve(x):
+    for i in range(2, 30):
+        x[i * i :: i] = 0.5
+        x[i:90:i] = x[0]
+        x[80:3:-i] += x[i]
+        x[i::i][1:3] *= 0.5
+    return x
+
+
+def counted_sieve(x):
+    for i in range(2, 30):
+        for k in range(i * i, len(x), i):
+            x[k] = 0.0
+        for k in range(len(x) - 1, 50, -i):
+            x[k] += i
+    return x
+
+
+@pytest.mark.parametrize("program", [sieve, counted_sieve])
+def test_what_is_written_with_a_step_that_moves_is_counted(program) -> None:
+    graph = agree(program, RNG.random(900))
+    assert sum(loop.startswith("scan") for loop in loops(graph)) == 1
+    assert "while" in loops(graph)
+
+
 # functions of slices whose length changes
 
 

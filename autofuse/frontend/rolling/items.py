@@ -9,6 +9,7 @@ import numpy as np
 
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.rolling.numbers import Atom, Number, is_integer_of_the_run, whole_number
+from autofuse.frontend.rolling.positions import ends
 from autofuse.frontend.tracer import TracerArray
 from autofuse.lazydataclass import dataclass
 
@@ -29,18 +30,20 @@ class NumberRange:
     """`range()` with a bound that loops around, or the run, decide."""
 
     def __init__(self, start: Any, stop: Any, step: Any) -> None:
-        if type(step) is not int or not step:
-            raise CannotRollError("it has a range whose step moves, or is 0")
+        least, most = ends(step)
+        self.rises = least is not None and least > 0
+        if not self.rises and (most is None or most >= 0):
+            raise CannotRollError("it has a range whose step is 0, or may be positive or negative")
         self.start, self.stop, self.step = start, stop, step
-        length = stop - start if step > 0 else start - stop
-        self.count = length if abs(step) == 1 else (length + (abs(step) - 1)) // abs(step)
+        length, by = (stop - start, step) if self.rises else (start - stop, -step)
+        self.count = length if type(by) is int and by == 1 else (length + (by - 1)) // by
 
     def item(self, position: Any) -> Any:
         """A number of it. It is between the bounds, which the sizes of start and position alone do not say."""
         number = self.start + self.step * position
-        if not isinstance(number, Number) or not isinstance(self.start, Number):
+        if not (isinstance(number, Number) and (isinstance(self.start, Number) or isinstance(self.step, Number))):
             return number
-        first, last = (self.start, self.stop - 1) if self.step > 0 else (self.stop + 1, self.start)
+        first, last = (self.start, self.stop - 1) if self.rises else (self.stop + 1, self.start)
         low = first.low if isinstance(first, Number) else first
         high = last.high if isinstance(last, Number) else last
         is_loose = any(isinstance(end, Number) and end.is_loose for end in (first, last))

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from autofuse.frontend import integerindexing
-from autofuse.frontend.cells import same_place
+from autofuse.frontend.cells import Cell, View, same_place
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.operators import call_ufunc
 from autofuse.frontend.promotion import as_tracer, broadcast, value_of
 from autofuse.frontend.rolling.numbers import Number
 from autofuse.frontend.rolling.positions import Run, ends, not_below, run_of
-from autofuse.frontend.rolling.windows import Span, held, is_zero
+from autofuse.frontend.rolling.windows import Span, SpreadStep, held, is_zero
 from autofuse.frontend.tracer import TracerArray, fresh, write
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -195,9 +195,19 @@ class Ragged(NDArrayOperatorsMixin):
         """Set its elements, as an assignment does."""
         (new,) = _aligned([value], self.spans, self.array.shape)
         wide = broadcast(value_of(new, self.dtype), self.array.shape)
-        mask = broadcast(self.mask().value, self.array.shape)
-        chosen = call(np.where, fresh(mask), fresh(wide, is_scalar=False), self.array)
-        write(TracerArray(self.array.cell), chosen.value, "assignment to an index")
+        if not _is_written_alone(self.array.cell, self.spans):
+            mask = broadcast(self.mask().value, self.array.shape)
+            wide = call(np.where, fresh(mask), fresh(wide, is_scalar=False), self.array).value
+        write(TracerArray(self.array.cell), wide, "assignment to an index")
+
+
+def _is_written_alone(window: Cell, spans: Spans) -> bool:
+    """Whether a window's elements that are none of its slice's are not written."""
+    match window:
+        case View(parent=parent, step=SpreadStep() as step) if step.writes_alone(parent.type.shape):
+            return is_zero(spans[-1].first) and spans[-1].is_long_as(Span(0, step.spread.length))
+        case _:
+            return False
 
 
 def taken(

@@ -11,15 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.frontend.countedloops import fori_loop
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.rolling.numbers import Number
 from autofuse.frontend.rolling.positions import Run, ends
 from autofuse.frontend.steps import Step
+from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import fresh
 from autofuse.ir.graph import Value
 from autofuse.lazydataclass import dataclass
 
 _I64 = np.dtype(np.int64)
+_FEW_PLACES = 64
+"""Of an axis: all of them are asked at once, as such an array is held in registers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +52,8 @@ class Spread:
     """From one to the next: one sign in all iterations."""
     count: int
     """Of which some may be beyond the axis: then they are read as its last one, and never written."""
+    length: Any
+    """How many there are of them: `count`, or a Number."""
 
 
 def held(run: Run, extent: int) -> tuple[slice | Spread, Span]:
@@ -57,9 +63,8 @@ def held(run: Run, extent: int) -> tuple[slice | Spread, Span]:
     assert count is not None
     if not (type(run.step) is int and _is_multiple(run.start, run.step)):
         last = run.start + (run.count - 1) * run.step
-        return Spread(last if run.turned else run.start, -run.step if run.turned else run.step, count), Span(
-            0, run.count
-        )
+        start, step = (last, -run.step) if run.turned else (run.start, run.step)
+        return Spread(start, step, count, run.count), Span(0, run.count)
     _, stop = ends(run.start + run.hull)
     assert stop is not None
     places = range(low, min(stop, extent), run.step)
@@ -101,12 +106,29 @@ class SpreadStep(Step):
         return _taken(parent, places, self.axis)
 
     def write(self, parent: Value, new: Value) -> Value:
+        if self.writes_alone(parent.type.shape):
+            return self._written(parent, new)
         apart, step = self._apart(parent.type.shape[self.axis])
         number = self._quotient(apart, step)
         inside = np.logical_and(number >= 0, np.logical_and(apart == number * step, number < self.spread.count))
         wide = call(np.reshape, inside, (-1, *(1,) * (parent.type.rank - self.axis - 1)))
         chosen = call(np.where, wide, fresh(_taken(new, number, self.axis)), fresh(parent, is_scalar=False))
         return chosen.value
+
+    def writes_alone(self, shape: tuple[int, ...]) -> bool:
+        """Whether elements are written one by one, and none of the window that is no element of the slice."""
+        return len(shape) == 1 and shape[0] > _FEW_PLACES and isinstance(self.spread.step, Number)
+
+    def _written(self, parent: Value, new: Value) -> Value:
+        """Element by element: with a step that moves there may be few, and asking each place takes a division."""
+        start, step = self._number(self.spread.start), self._number(self.spread.step)
+
+        def store(number: Any, array: Any) -> Any:
+            element = current().emit("dynamic_slice", (new, number.value), slice_sizes=(1,))
+            place = start + number * step
+            return fresh(current().emit("dynamic_update_slice", (array.value, element, place.value)))
+
+        return fori_loop(0, self._number(self.spread.length), store, fresh(parent, is_scalar=False)).value
 
     def _quotient(self, apart: Any, step: Any) -> Any:
         """The whole part of a quotient. No integer that is a place is beyond those that floats divide right."""
