@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -42,6 +43,8 @@ class Engine:
         self.machine = host_machine() if machine is None else machine
         self._simplify = simplify
         self.cache = ObjectCache(cache_directory()) if cache is None else cache
+        self._own = threading.local()
+        """What each thread has of LLVM, for one module after another."""
 
     def compile(self, ir: str) -> bytes:
         """The object code of a module's text. Raises BackendError naming the offending lines."""
@@ -103,7 +106,10 @@ class Engine:
 
     def _tell(self, key: str, machine: Any, module: Any) -> dict[str, assembly.FunctionFacts]:
         machine.set_asm_verbosity(True)
-        told = assembly.functions_in(unlocked.emit_assembly(machine, module))
+        try:
+            told = assembly.functions_in(unlocked.emit_assembly(machine, module))
+        finally:
+            machine.set_asm_verbosity(False)
         self.cache.put(_told_key(key), assembly.to_bytes(told))
         return told
 
@@ -118,7 +124,10 @@ class Engine:
         return unlocked.emit_assembly(machine, self._optimised(ir, machine))
 
     def _llvm_machine(self) -> Any:
-        return llvm_machine(self.machine, 2 if self._simplify else 0)
+        """One for each thread: making one, which reads what the processor has, takes as long as a small kernel."""
+        if not hasattr(self._own, "machine"):
+            self._own.machine = llvm_machine(self.machine, 2 if self._simplify else 0)
+        return self._own.machine
 
     def _optimised(self, ir: str, machine: Any) -> Any:
         module = parse(ir, self.machine, str(machine.target_data))
