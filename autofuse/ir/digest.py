@@ -67,38 +67,56 @@ def _canonical(
     numbers: dict[Value, str] = {value: f"a{number}" for number, value in enumerate(inputs)}
     free: list[Value] = []
     lines = [f"({','.join(str(value.type) for value in inputs)})"]
-    finished: set[Node] = set()
     for output in outputs:
         stack = [output]
         while stack:
             value = stack[-1]
+            if value in numbers:
+                stack.pop()
+                continue
             node = producers.get(value)
-            if value in numbers or node is None:
+            if node is None:
                 stack.pop()
                 _number_free(value, numbers, free, lines)
                 continue
             text, reads = described(node)
-            waiting = [read for read in reads if read not in numbers]
+            waiting = _waiting(reads, producers, numbers, free, lines)
             if waiting:
                 stack.extend(reversed(waiting))
                 continue
             stack.pop()
-            if node not in finished:
-                finished.add(node)
-                if order is not None:
-                    order.append(node)
-                lines.append(f"{texts.get(node, text)}({','.join([numbers[read] for read in reads])})")
-                for number, made in enumerate(node.outputs, len(numbers)):
-                    numbers[made] = f"n{number}"
+            if order is not None:
+                order.append(node)
+            lines.append(f"{texts.get(node, text)}({','.join([numbers[read] for read in reads])})")
+            for number, made in enumerate(node.outputs, len(numbers)):
+                numbers[made] = f"n{number}"
     lines.append(f"return {','.join(numbers[value] for value in outputs)}")
     return "\n".join(lines), tuple(free)
 
 
+def _waiting(
+    reads: Sequence[Value],
+    producers: Mapping[Value, Node],
+    numbers: dict[Value, str],
+    free: list[Value],
+    lines: list[str],
+) -> list[Value]:
+    """The reads that have no number yet, from the first on that a node makes. Free values before that get theirs."""
+    waiting: list[Value] = []
+    for read in reads:
+        if read in numbers:
+            continue
+        if waiting or read in producers:
+            waiting.append(read)
+        else:
+            _number_free(read, numbers, free, lines)
+    return waiting
+
+
 def _number_free(value: Value, numbers: dict[Value, str], free: list[Value], lines: list[str]) -> None:
-    if value not in numbers:
-        numbers[value] = f"f{len(free)}"
-        free.append(value)
-        lines.append(f"{numbers[value]}:{value.type}")
+    name = numbers[value] = f"f{len(free)}"
+    free.append(value)
+    lines.append(f"{name}:{value.type}")
 
 
 def described(node: Node) -> tuple[str, tuple[Value, ...]]:

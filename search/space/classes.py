@@ -41,6 +41,8 @@ def moved_slices(kernel: KernelCandidate) -> dict[Node, str]:
 
     Values that the kernel also reads in another way are left out.
     """
+    if not any(role_of(node) is Role.SLICE for node in kernel.nodes):
+        return {}
     made = {value for node in kernel.nodes for value in node.outputs}
     readers: dict[Value, list[Node]] = {}
     for node in kernel.nodes:
