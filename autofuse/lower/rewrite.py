@@ -24,7 +24,7 @@ from autofuse.lower.statements import (
     Store,
     Test,
 )
-from autofuse.lower.tile import Dot, Matrix, Phase, RowGroup, Stage, Step
+from autofuse.lower.tile import Dot, Matrix, Phase, RowGroup, Stage, Step, TileProgram
 
 Rewrite = Callable[[Affine], Affine]
 
@@ -144,6 +144,13 @@ def renamed_buffers(phase: Phase, names: Mapping[str, str]) -> Phase:
         whole = tuple(_renamed_step(step, names) for step in sweep.part.whole)
         sweep = replace(sweep, part=replace(sweep.part, whole=whole))
     return replace(phase, steps=tuple(_renamed_step(step, names) for step in phase.steps), sweep=sweep)
+
+
+def renamed_program(program: TileProgram, names: Mapping[str, str], name: str) -> TileProgram:
+    """The program with another name, and other names of its buffers."""
+    buffers = tuple(replace(b, name=names[b.name], holds=names.get(b.holds, "")) for b in program.buffers)
+    launches = tuple(tuple(renamed_buffers(phase, names) for phase in launch) for launch in program.launches)
+    return replace(program, name=name, buffers=buffers, launches=launches)
 
 
 def _renamed_step(step: Step, names: Mapping[str, str]) -> Step:

@@ -11,8 +11,7 @@ from autofuse.ir.graph import Graph, Value
 from autofuse.ir.optable import has_calls
 from autofuse.lazydataclass import dataclass, replace
 from autofuse.lower.limits import Limits
-from autofuse.lower.lowering import lower, plain_scalars
-from autofuse.lower.rewrite import renamed_buffers
+from autofuse.lower.rewrite import renamed_program
 from autofuse.lower.schedule import Schedule
 from autofuse.lower.tile import (
     Buffer,
@@ -21,6 +20,7 @@ from autofuse.lower.tile import (
     TileProgram,
 )
 from autofuse.plan.document import Launch, PlanDocument, PlannedKernel
+from autofuse.runtime.likekernels import LikeKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,9 @@ def lower_as_scheduled(document: PlanDocument, limits: Limits) -> tuple[LoweredK
 def _in_order(
     graph: Graph, kernels: Sequence[PlannedKernel], order: Sequence[Launch], limits: Limits
 ) -> tuple[LoweredKernel, ...]:
+    alike = LikeKernels(limits)
     return tuple(
-        replace(lower_kernel(graph, kernels[launch.kernel], limits), group_place=launch.group_place, apart=launch.apart)
+        replace(_lowered(graph, kernels[launch.kernel], alike), group_place=launch.group_place, apart=launch.apart)
         for launch in order
     )
 
@@ -138,11 +139,13 @@ def _runs_beside(kernel: LoweredKernel, before: LoweredKernel, made: set[Value])
 
 def lower_kernel(graph: Graph, planned: PlannedKernel, limits: Limits) -> LoweredKernel:
     """Lower one kernel of a plan. Raises PlanError if it is not legal."""
-    candidate = candidate_of(graph, planned.nodes, planned.outputs)
+    return _lowered(graph, planned, LikeKernels(limits))
+
+
+def _lowered(graph: Graph, planned: PlannedKernel, alike: LikeKernels) -> LoweredKernel:
+    candidate, limits = candidate_of(graph, planned.nodes, planned.outputs), alike.limits
     try:
-        scalars = max(limits.scalars, plain_scalars(candidate))
-        program = lower(candidate, planned.schedule, planned.name, replace(limits, scalars=scalars))
-        program = limits.workspaces(program)
+        program = limits.workspaces(alike.lowered(candidate, planned.schedule, planned.name))
     except LegalityError as error:
         raise PlanError(f"kernel {planned.name} of the plan is not a legal fusion: {error}") from error
     regions = _lowered_regions(candidate, program, planned, limits) if planned.regions else ()
@@ -165,9 +168,7 @@ def _lowered_regions(
 def canonical(program: TileProgram) -> TileProgram:
     """The program with its buffers renamed by position and no name: equal for kernels that can share code."""
     names = {buffer.name: f"b{number}" for number, buffer in enumerate(program.buffers)}
-    buffers = tuple(replace(b, name=names[b.name], holds=names.get(b.holds, "")) for b in program.buffers)
-    launches = tuple(tuple(renamed_buffers(phase, names) for phase in launch) for launch in program.launches)
-    return replace(program, name="", buffers=buffers, launches=launches)
+    return renamed_program(program, names, name="")
 
 
 def may_fail(program: TileProgram | OpaqueProgram) -> bool:
