@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from autofuse.frontend.stablehlo.rules import Rule
 from autofuse.frontend.stablehlo.updating import updated
 from autofuse.ir.dtypes import DType
 from autofuse.ir.graph import Graph, Value
+from autofuse.ir.ops.scatter import roles_of
 
 _NAMES: Mapping[str, str] = {
     "update_window_dims": "update_window_dims",
@@ -21,6 +23,8 @@ _NAMES: Mapping[str, str] = {
     "scatter_dims_to_operand_dims": "scattered_dims_to_operand_dims",
 }
 """Attributes of the op table, and what the bindings call them."""
+_FEW = 64
+"""Elements of an array that a loop holds in registers."""
 _OF_BOOL: Mapping[str, str] = {"or": "maximum", "and": "minimum"}
 
 
@@ -39,8 +43,36 @@ def _scatter(operation: Operation, emitter: Emitter) -> Sequence[Value]:
             return updated(body, arrays, indices, updates, attrs, emitter, unique=unique)
         added = emitter.emit("negate", update) if combiner == "subtract" else update
         named = "add" if combiner == "subtract" else combiner
-        results.append(emitter.emit("scatter", x, indices, added, **attrs, combiner=named))
+        made = _of_few(x, indices, added, attrs, named, emitter)
+        results.append(made or emitter.emit("scatter", x, indices, added, **attrs, combiner=named))
     return results
+
+
+def _of_few(
+    x: Value, indices: Value, updates: Value, attrs: Mapping[str, Any], combiner: str, emitter: Emitter
+) -> Value | None:
+    """One update of whole rows of a small array, as a choice between elements; None for any other scatter.
+
+    So a loop whose steps fill such an array (the stages of a Runge-Kutta method) is scalar code.
+    """
+    shape, roles = x.type.shape, roles_of(attrs, x.type.rank, indices.type.rank)
+    rows = tuple(1 if axis in roles.index_map else extent for axis, extent in enumerate(shape))
+    is_one = indices.type.size == len(roles.index_map) and updates.type.size == math.prod(rows)
+    if not is_one or not 0 < x.type.size <= _FEW or roles.operand_batching:
+        return None
+    vector = emitter.emit("reshape", indices, shape=(indices.type.size,))
+    hit: Value | None = None
+    for number, axis in enumerate(roles.index_map):
+        at = emitter.emit("slice", vector, start_indices=(number,), limit_indices=(number + 1,), strides=(1,))
+        place = emitter.emit("iota", shape=shape, dtype=indices.type.dtype, iota_dimension=axis)
+        same = emitter.emit("compare", place, emitter.along(at, axis, shape), direction="EQ")
+        hit = same if hit is None else emitter.emit("and", hit, same)
+    if hit is None:
+        return None
+    update = emitter.emit("reshape", updates, shape=rows)
+    spread = emitter.emit("broadcast_in_dim", update, shape=shape, broadcast_dimensions=tuple(range(len(shape))))
+    met = spread if combiner == "set" else emitter.emit(combiner, x, spread)
+    return emitter.emit("select", hit, met, x)
 
 
 def _combiner(body: Graph, number: int, count: int, dtype: DType) -> str | None:

@@ -470,6 +470,29 @@ def test_scatter_of_any_body(case, unique):
     np.testing.assert_array_equal(fn(X, indices, updates), reference(text, [X, indices, updates])[0])
 
 
+@pytest.mark.parametrize("at", [-1, 0, 2, 4, 5, 100])
+@pytest.mark.parametrize("kind", ["set", "add", "maximum", "subtract"])
+@pytest.mark.parametrize("extents", [(5, 3), (5, 30)])
+def test_a_row_of_a_small_array_is_chosen(at, kind, extents):
+    n, columns = extents
+    x = RNG.standard_normal(extents).astype(np.float32)
+    update = np.where(np.arange(columns) == 1, np.nan, 2.0).astype(np.float32)
+    line = "" if kind == "set" else f"%r = stablehlo.{kind} %x, %y : {S}"
+    result = f"tensor<{n}x{columns}xf32>"
+    body = f"""
+    %0 = "stablehlo.scatter"(%a, %b, %c) <{{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0]>}}> ({{
+      ^bb0(%x: {S}, %y: {S}):
+      {line}
+      stablehlo.return {"%y" if kind == "set" else "%r"} : {S}
+    }}) : ({result}, tensor<1xi32>, tensor<{columns}xf32>) -> {result}
+    return %0 : {result}"""
+    arguments = [x, np.int32([at]), update]
+    fn, text = built(body, arguments, result)
+    assert ("scatter" in ops_of(fn)) == (columns == 30)
+    np.testing.assert_array_equal(fn(*arguments), reference(text, arguments)[0])
+
+
 def test_scatter_of_several_arrays_that_meet():
     body = f"""
     %0:2 = "stablehlo.scatter"(%a, %a, %b, %c, %c) <{{scatter_dimension_numbers = #stablehlo.scatter<
