@@ -70,9 +70,6 @@ class SpaceBuilder:
         self.classes_a_kind = limits.classes_a_kind
         """See `Limits`."""
         self.waits = False
-        """Whether kernels of several atoms are not lowered before `lowered` asks for them: then all that is known is
-        that their loops fit together."""
-        self.waits = False
         """Whether kernels of several atoms wait to be lowered until `confirmed` or `lower` asks for them, where all
         that decides whether they are kernels is that their loops fit together."""
         self.waiting: dict[_Key, Candidate] = {}

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 import autofuse as af
 from autofuse.cost_models.base import KernelFacts
+from autofuse.lazydataclass import replace
 from autofuse.lower.rewrite import statements
-from autofuse.lower.statements import Load
-from autofuse.lower.tile import TileProgram
+from autofuse.lower.statements import Load, Map
+from autofuse.lower.tile import RowGroup, Stage, TileProgram
 from autofuse.targets.cuda.codegen import generate
 from autofuse.targets.cuda.cost.model import GpuModel
 from autofuse.targets.cuda.gpus import H200
@@ -59,6 +60,11 @@ def program_of(function: Callable[..., Array], *arguments: Array) -> TileProgram
     (lowered,) = plan.lowered
     assert isinstance(lowered.program, TileProgram)
     return lowered.program
+
+
+def stages_of(program: TileProgram) -> list[Stage]:
+    groups = [step for phase in program.phases() for step in phase.steps if isinstance(step, RowGroup)]
+    return [stage for group in groups for stage in group.stages]
 
 
 def masked(program: TileProgram) -> set[str]:
@@ -121,3 +127,27 @@ def test_what_is_needed_inside_or_nearly_everywhere_is_loaded_as_before(function
     program = program_of(function, x, y)
     assert load_at_edges(program) is program
     assert "y" not in masked(program)
+
+
+def test_what_another_stage_reads_is_loaded_as_before() -> None:
+    """Stages of a thread hand scalars on."""
+    x, y = np.ones((37, 45), np.float32), np.ones((37, 45), np.float32)
+    program = program_of(inside, x, y)
+    ((phase,),) = program.launches
+    (group,) = phase.steps
+    assert isinstance(group, RowGroup)
+    (stage,) = group.stages
+    body = [replace(s, mask=None) if isinstance(s, Load) and s.buffer == "y" else s for s in stage.body]
+    plain = replace(stage, body=tuple(s for s in body if not (isinstance(s, Map) and s.opcode == "not")))
+    (edge,) = (s for s in plain.body if isinstance(s, Load) and s.buffer == "y")
+    more = Stage((), (Map(999, edge.dtype, "negate", (edge.result,)),), None)
+
+    def of_stages(*stages: Stage) -> TileProgram:
+        return replace(program, launches=((replace(phase, steps=(RowGroup(stages),)),),))
+
+    assert "y" in masked(load_at_edges(of_stages(plain)))
+    assert "y" not in masked(load_at_edges(of_stages(plain, more)))
+    both = load_at_edges(of_stages(plain, plain))
+    own = [{s.result for s in stage.body if isinstance(s, Map) and s.opcode == "not"} for stage in stages_of(both)]
+    assert all(own)
+    assert own[0].isdisjoint(own[1]), "masks of two stages stand in one scope"

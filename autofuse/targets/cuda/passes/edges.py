@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from autofuse.ir.dtypes import BOOL
 from autofuse.ir.index import Symbol
@@ -32,8 +32,8 @@ def load_at_edges(program: TileProgram) -> TileProgram:
     """The program with a mask on each load that is only the other side of selects whose test nearly always holds."""
     buffers = {buffer.name: buffer for buffer in program.buffers}
     made = (s.result for phase in program.phases() for _, s in statements(phase.steps) if not isinstance(s, Effect))
-    first = max(made, default=-1) + 1
-    launches = tuple(tuple(_phase(phase, buffers, first) for phase in launch) for launch in program.launches)
+    numbers = itertools.count(max(made, default=-1) + 1)
+    launches = tuple(tuple(_phase(phase, buffers, numbers) for phase in launch) for launch in program.launches)
     return program if launches == program.launches else replace(program, launches=launches)
 
 
@@ -75,24 +75,34 @@ def outsides(stage: Stage) -> Mapping[Scalar, Test]:
     return {s.result: tests[s.operands[0]] for s in negations if s.operands[0] in tests}
 
 
-def _phase(phase: Phase, buffers: Mapping[str, Buffer], first: Scalar) -> Phase:
+def _phase(phase: Phase, buffers: Mapping[str, Buffer], numbers: Iterator[Scalar]) -> Phase:
     if not is_threaded(phase) or phase.iterations is not None:
         return phase
     steps: list[Step] = []
     for step in phase.steps:
         assert isinstance(step, RowGroup), "threads of their own have no products"
-        stages = tuple(_stage(stage, buffers, first) for stage in step.stages)
+        stages = tuple(_stage(stage, buffers, numbers, _read_by_others(stage, step)) for stage in step.stages)
         steps.append(step if stages == step.stages else RowGroup(stages))
     return phase if tuple(steps) == phase.steps else replace(phase, steps=tuple(steps))
 
 
-def _stage(stage: Stage, buffers: Mapping[str, Buffer], first: Scalar) -> Stage:
-    """The stage with masks; itself where no load gets one. `first`: a number from which on no scalar has one."""
-    wanted = _wanted(stage, buffers)
+def _read_by_others(stage: Stage, group: RowGroup) -> frozenset[Scalar]:
+    """Scalars that the other stages of a group read."""
+    others = (other for other in group.stages if other is not stage)
+    return frozenset(number for other in others for s in (*other.before, *other.body) for number in operands(s))
+
+
+def _stage(
+    stage: Stage, buffers: Mapping[str, Buffer], numbers: Iterator[Scalar], elsewhere: frozenset[Scalar]
+) -> Stage:
+    """The stage with masks; itself where no load gets one.
+
+    `numbers`: those that no scalar has. `elsewhere`: scalars that other stages read.
+    """
+    wanted = _wanted(stage, buffers, elsewhere)
     if not wanted:
         return stage
     loads = [s for s in stage.body if isinstance(s, Load) and s.result in wanted]
-    numbers = itertools.count(first)
     masks = {test: next(numbers) for test in dict.fromkeys(wanted.values())}
     fills = {dtype: next(numbers) for dtype in dict.fromkeys(load.dtype for load in loads)}
     head: list[Statement] = [s for s in stage.body if isinstance(s, Test) and s.result in masks]
@@ -105,7 +115,7 @@ def _stage(stage: Stage, buffers: Mapping[str, Buffer], first: Scalar) -> Stage:
     return replace(stage, body=(*head, *rest))
 
 
-def _wanted(stage: Stage, buffers: Mapping[str, Buffer]) -> Mapping[Scalar, Scalar]:
+def _wanted(stage: Stage, buffers: Mapping[str, Buffer], elsewhere: frozenset[Scalar]) -> Mapping[Scalar, Scalar]:
     """By loads that are to have a mask: the test outside of which they are needed."""
     tests = {s.result for s in stage.body if isinstance(s, Test) and _is_mostly_true(s)}
     if not tests:
@@ -125,7 +135,8 @@ def _wanted(stage: Stage, buffers: Mapping[str, Buffer]) -> Mapping[Scalar, Scal
     for load in loads:
         used = uses.get(load.result, set())
         test = next(iter(used)) if len(used) == 1 else None
-        if test in tests and load.mask is None and buffers[load.buffer].space is Space.INPUT:
+        is_free = load.mask is None and load.result not in elsewhere
+        if test in tests and is_free and buffers[load.buffer].space is Space.INPUT:
             found[load.result] = test
         else:
             anyway.add(load.buffer)  # what is near is read, and is in the first-level cache
