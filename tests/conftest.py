@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 pytest.register_assert_rewrite("autofuse.testing", "tests.fixtures")  # they say what differs, and check under -O too
 
+_DRAWN: dict[str, list[Callable[[], None]]] = {}
+"""By module: what sets its generators of random numbers back to where they were when all tests were collected."""
 _YOUNG = 20_000
 """Objects that are made between two garbage collections; usually 700."""
 _CACHE = tempfile.TemporaryDirectory(prefix="autofuse-tests-")
@@ -39,8 +43,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make up the host before anything asks what it is; processes that tests start are told by their path."""
     name = config.getoption("--host")
-    if name is None:
-        return
+    if name is not None:
+        _make_up_host(name, config)
+    _leave_time_to_choose()
+
+
+def _leave_time_to_choose() -> None:
+    """Where nothing is said about a deadline for choosing fusions, there is time for it on a busy machine too."""
+    from autofuse.api import amounts
+
+    assert "autofuse.api.compiling" not in sys.modules
+    amounts.DEADLINE_S = 600.0
+
+
+def _make_up_host(name: str, config: pytest.Config) -> None:
     from tests.hosts import HOSTS, narrow, pretend, tell_children
 
     if name not in HOSTS:
@@ -66,11 +82,37 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was made so far out of garbage collections: thousands of tests, which live as long as the process."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note where random numbers begin. Leave what was made so far out of garbage collections: it lives to the end."""
+    for module in {item.module for item in session.items if isinstance(item, pytest.Function)}:
+        _DRAWN[module.__name__] = [*filter(None, map(_rewinding, vars(module).values()))]
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
+
+
+def _rewinding(made: object) -> Callable[[], None] | None:
+    """What sets a generator of random numbers back to where it is now; None for anything else."""
+    import numpy as np  # not before it is known which host this is
+
+    if isinstance(made, np.random.Generator):
+        return partial(setattr, made.bit_generator, "state", made.bit_generator.state)
+    if isinstance(made, random.Random):
+        return partial(made.setstate, made.getstate())
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test draws the same numbers from its module's generators, whichever tests ran before it in this process."""
+    for rewind in _DRAWN.get(item.module.__name__, ()) if isinstance(item, pytest.Function) else ():
+        rewind()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """The same once its fixtures are made, which may be those of a whole module."""
+    pytest_runtest_setup(item)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

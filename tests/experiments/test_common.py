@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,25 +186,47 @@ def test_a_file_that_is_not_there_is_named(study: dict[str, ModuleType], tmp_pat
         study["settings"].read(tmp_path / "nowhere.toml", Form)
 
 
-@pytest.mark.parametrize(
-    ("body", "limit_s", "error", "said"),
-    [
-        ("def wrong():\n    raise ValueError('no')\nwrong()", 60.0, "exit code 1: ValueError: no", "in wrong"),
-        ("def long():\n    time.sleep(60)\nlong()", 1.0, "stopped after 1 s", "in long"),
-    ],
-)
-def test_a_child_that_failed_says_where(
-    study: dict[str, ModuleType],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    body: str,
-    limit_s: float,
-    error: str,
-    said: str,
-) -> None:
-    monkeypatch.setattr(study["children"], "_LAST_WORDS_S", 0.5)
+FAILING = "def wrong():\n    raise ValueError('no')\nwrong()"
+HANGING = """
+import faulthandler, signal, sys
+def long(ready):
+    open(ready, "w").close()
+    signal.pause()
+faulthandler.register(signal.SIGUSR1)
+long(sys.argv[1].replace("task.json", "ready"))
+"""
+
+
+def test_a_child_that_failed_says_where(study: dict[str, ModuleType], tmp_path: Path) -> None:
     script = tmp_path / "child.py"
-    script.write_text(f"import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR1)\n{body}\n")
-    outcome = study["children"].in_child(script, {}, limit_s)
-    assert (outcome["status"], outcome["error"]) == ("failed", error)
-    assert any(said in line for line in outcome["traceback"])
+    script.write_text(FAILING)
+    outcome = study["children"].in_child(script, {}, 600.0)
+    assert (outcome["status"], outcome["error"]) == ("failed", "exit code 1: ValueError: no")
+    assert any("in wrong" in line for line in outcome["traceback"])
+
+
+def test_a_child_that_is_stopped_says_where_it_was(
+    study: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    communicate = subprocess.Popen.communicate
+
+    def once_it_is_there(child: Any, timeout: float) -> Any:
+        """The limit begins when the child hangs, however long it took to start."""
+        if timeout == 0.0:
+            with open(Path(child.args[2]).with_name("ready")):
+                pass
+        return communicate(child, timeout=timeout)
+
+    def started(*args: Any, **options: Any) -> Any:
+        os.mkfifo(Path(args[0][2]).with_name("ready"))
+        return popen(*args, **options)
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(popen, "communicate", once_it_is_there)
+    monkeypatch.setattr(study["children"].subprocess, "Popen", started)
+    monkeypatch.setattr(study["children"], "_LAST_WORDS_S", 60.0)
+    script = tmp_path / "child.py"
+    script.write_text(HANGING)
+    outcome = study["children"].in_child(script, {}, 0.0)
+    assert (outcome["status"], outcome["error"]) == ("failed", "stopped after 0 s")
+    assert any("in long" in line for line in outcome["traceback"])

@@ -22,7 +22,7 @@ def test_no_more_threads_work_than_were_asked_for():
 
     def work():
         names.add(threading.current_thread().name)
-        meeting.wait(60)
+        meeting.wait(600)
 
     with Beside(2, "two") as beside:
         for result in [beside.begin(work) for _ in range(6)]:
@@ -48,7 +48,7 @@ def test_what_was_not_begun_when_it_ends_is_dropped_with_an_error():
 
     def holds():
         begun.set()
-        ends.wait(60)
+        ends.wait(600)
         return "held"
 
     def waits_for_the_other():
@@ -59,10 +59,10 @@ def test_what_was_not_begun_when_it_ends_is_dropped_with_an_error():
 
     with Beside(1, "test") as beside:
         first, second = beside.begin(holds), beside.begin(lambda: "never")
-        begun.wait(60)
+        begun.wait(600)
         other = threading.Thread(target=waits_for_the_other)
         other.start()
-    other.join(60)
+    other.join(600)
     assert (first(), said) == ("held", ["dropped"])
 
 

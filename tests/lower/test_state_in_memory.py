@@ -122,7 +122,7 @@ def generations(alive):
     return alive
 
 
-RNG = np.random.default_rng()
+RNG = np.random.default_rng(0)
 PROGRAMS = {
     insertions: (RNG.random(67),),
     selections: (RNG.random(35),),

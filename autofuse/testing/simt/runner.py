@@ -26,7 +26,9 @@ from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
 Order = Literal["forward", "reverse"]
 
 _HERE = Path(__file__).parent
-_FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-w")
+_FLAGS = ("-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-w")
+_OPTIMISED = ("-O1",)
+"""The machine behind the kernels, which is compiled once. A kernel runs a few times: optimising takes longer."""
 _CHECKED = ("-fsanitize=integer-divide-by-zero",)
 _COUNTED = ("-DSIMT_COUNT",)
 _LINKED = ("-shared", "-nostdlib")
@@ -191,7 +193,7 @@ def compiled(source: str, counting: bool = False) -> Path:
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
-    parts = (compiler, *_FLAGS, *(_COUNTED if counting else ()), *_shim_texts().values())
+    parts = (compiler, *_FLAGS, *_OPTIMISED, *(_COUNTED if counting else ()), *_shim_texts().values())
     folder = Path(tempfile.gettempdir()) / f"autofuse-simt-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     shim, made = folder / f"shim-{_digest(parts)}", folder / f"{_digest((*parts, source))}.so"
@@ -227,7 +229,7 @@ def _make_shim(shim: Path, compiler: str, counting: bool) -> None:
         _run((compiler, *_kernel_flags(counting), "-x", "c++-header", header, "-o", f"{header}.gch"))
         sources = [str(made / name) for name in texts if name.endswith(".cpp") and (counting or name != _HOOKS)]
         name = f"-Wl,-soname,{shim / _LIBRARY}"  # a path: kernels find it, and the other library is another one
-        flags = (*_FLAGS, *(_COUNTED if counting else ()))
+        flags = (*_FLAGS, *_OPTIMISED, *(_COUNTED if counting else ()))
         _run((compiler, *flags, "-shared", name, *sources, "-o", str(made / _LIBRARY)))
         with suppress(OSError):  # another process was first
             made.rename(shim)
@@ -244,6 +246,6 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
         raise BackendError(f"{command[0]} rejects generated CUDA C:\n{done.stderr[:4000]}")

@@ -58,7 +58,7 @@ def after(gone: threading.Event):
 
     def behaviour(worker, job):
         if job.runner.endswith(":time_kernel"):
-            assert gone.wait(60)
+            assert gone.wait(600)
         return worker.done(job)
 
     return behaviour

@@ -34,7 +34,7 @@ W = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
 def client_of(count):
     """A client of a cluster with so many workers."""
     with local_cluster([{}] * count) as address, distributed.Client(address, set_as_default=False) as client:
-        client.wait_for_workers(count, timeout=60)
+        client.wait_for_workers(count, timeout=600)
         yield client
 
 
@@ -80,7 +80,7 @@ def test_a_device_is_leased_to_one_tuner_at_a_time_and_is_free_when_that_is_gone
     with distributed.Client(shared.scheduler.address, set_as_default=False) as other:
         with pytest.raises(MeasureError, match=r"somebody else has held its device for 0\.5 s"):
             lease_all(other, IDENTITY)
-        monkeypatch.setattr(leases, "_FREE_S", 30.0)
+        monkeypatch.setattr(leases, "_FREE_S", 600.0)
         mine.release()
         theirs = lease_all(other, IDENTITY)
         assert theirs.workers[0].introduced(IDENTITY).identity == IDENTITY
@@ -92,7 +92,7 @@ def test_a_device_is_leased_to_one_tuner_at_a_time_and_is_free_when_that_is_gone
 
 @pytest.mark.slow
 def test_a_hanging_worker_is_lost(shared, monkeypatch):
-    monkeypatch.setattr(leases, "_FREE_S", 30.0)
+    monkeypatch.setattr(leases, "_FREE_S", 600.0)
     held = lease_all(shared, IDENTITY, silent_s=1.5)
     name = held.workers[0].name
     (pid,) = shared.run(os.getpid, workers=[name]).values()
@@ -106,7 +106,7 @@ def test_a_hanging_worker_is_lost(shared, monkeypatch):
 
 
 def test_renewing_gives_another_process(shared, monkeypatch):
-    monkeypatch.setattr(leases, "_FREE_S", 30.0)
+    monkeypatch.setattr(leases, "_FREE_S", 600.0)
     held = lease_all(shared, IDENTITY)
     (worker,) = held.workers
     before = worker.restarts
@@ -117,7 +117,7 @@ def test_renewing_gives_another_process(shared, monkeypatch):
 
 
 def test_what_is_given_as_a_cluster_must_be_one(monkeypatch):
-    monkeypatch.setattr(connecting, "_CONNECTING_S", 1.0)
+    monkeypatch.setattr(connecting, "_CONNECTING_S", 0.1)
     for given in ("tcp://127.0.0.1:1", "nonsense://"):
         with pytest.raises(MeasureError, match="no scheduler of Dask answers there"):
             tuned(cluster=given)
