@@ -12,6 +12,7 @@ import pytest
 
 import autofuse as af
 from autofuse.api import keptdecisions, partitioning
+from autofuse.api.amounts import DEADLINE_S
 from autofuse.api.compiling import compile as compile_plan
 from autofuse.api.keptdecisions import kept_decision
 from autofuse.frontend.traced import trace
@@ -31,7 +32,7 @@ OPTIONS = {
     "legality": None,
     "variants": "default",
     "max_memory": None,
-    "deadline": 2.0,
+    "deadline": DEADLINE_S,
     "numerics": "strict",
 }
 
