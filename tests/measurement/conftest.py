@@ -10,6 +10,20 @@ from autofuse.measurement.client import Bench
 from autofuse.measurement.database import Database
 from autofuse.testing.partitions import identity_here
 from tests.fixtures.failing import bench_on
+from tests.fixtures.keptworkers import KeptProcesses
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[KeptProcesses]:
+    """Those of workers that tests are done with."""
+    kept = KeptProcesses()
+    yield kept
+    kept.end()
+
+
+@pytest.fixture(autouse=True)
+def _processes_are_kept(processes: KeptProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "Worker", processes.worker)
 
 
 @pytest.fixture
