@@ -1,6 +1,6 @@
 """Products of a few rows, done again and again: threads have columns, and no tiles pass through shared memory.
 
-    right operand in shared memory, once            if it is the same in all iterations, and there is space
+    right operand in shared memory, once            if it is the same in all iterations, as far as there is space
     each iteration:
       left operand in shared memory                 if it lies in global memory
       each thread, for each k:  its columns of the right operand;  its rows of the left one;  multiply-adds
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.ir import index
 from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.summing import sum_block
 from autofuse.lower.tile import Buffer, Dot, Matrix, Phase, Space
 from autofuse.targets.cuda.codegen.producttiles import CHUNK_BYTES, DOT_THREADS
 
@@ -46,8 +47,8 @@ class FewRowsShape:
     """Of a thread, at most."""
     groups: int
     """Of threads, each with other rows."""
-    kept_bytes: int
-    """Of the right operand in shared memory; 0: it is read where it lies."""
+    kept: int
+    """Depths of the right operand that are in shared memory, the first ones; others are read where they lie."""
     copied_bytes: int
     """Of the left operand in shared memory, of all rows; 0: it is there already."""
 
@@ -86,11 +87,25 @@ def shapes_of(
     """The shapes of products in a block of so many rows, or of all of theirs. `space`: bytes for right operands."""
     shapes = [_shape(dot, buffers, dot.rows if rows is None else rows, threads) for dot in dots]
     for number, dot in enumerate(dots):
-        nbytes = dot.depth * kept_pitch(dot) * dot.dtype.itemsize
-        if _is_fixed(dot.rhs, phase) and nbytes <= space:
-            shapes[number] = replace(shapes[number], kept_bytes=nbytes)
-            space -= nbytes
+        if _is_fixed(dot.rhs, phase):
+            shapes[number] = replace(shapes[number], kept=_depths_within(dot, space))
+            space -= kept_bytes(dot, shapes[number])
     return tuple(shapes)
+
+
+def kept_bytes(dot: Dot, shape: FewRowsShape) -> int:
+    """Of a right operand in shared memory."""
+    return shape.kept * kept_pitch(dot) * dot.dtype.itemsize
+
+
+def _depths_within(dot: Dot, space: int) -> int:
+    """Depths of a right operand that so many bytes hold: all of them, or whole blocks of a sum."""
+    most = space // (kept_pitch(dot) * dot.dtype.itemsize)
+    if most >= dot.depth:
+        return dot.depth
+    block = sum_block(dot.depth)
+    step = UNROLLED if block == dot.depth else block
+    return most // step * step
 
 
 def copied_bytes(dots: Sequence[Dot], buffers: Mapping[str, Buffer], rows: int | None) -> int:

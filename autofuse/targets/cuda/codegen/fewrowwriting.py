@@ -25,6 +25,7 @@ from autofuse.targets.cuda.codegen.fewrowproducts import (
     FewRowsShape,
     chunk_of,
     copied_pitch,
+    kept_bytes,
     kept_pitch,
 )
 from autofuse.targets.cuda.codegen.operandtiles import alignment_of, matrix_index, steps_of
@@ -50,23 +51,23 @@ class FewRowsWriter:
         copied = max((shape.copied_bytes for _, shape in dots), default=0)
         self._copied = arena.take(copied, "left operands") if copied else 0
         self._kept = {
-            id(dot): (code.names.fresh(f"{dot.rhs.buffer}_kept"), arena.take(shape.kept_bytes, "a right operand"))
+            id(dot): (code.names.fresh(f"{dot.rhs.buffer}_kept"), arena.take(kept_bytes(dot, shape), "a right operand"))
             for dot, shape in dots
-            if shape.kept_bytes
+            if shape.kept
         }
         self._dots = dots
 
     def begin(self) -> None:
         """Right operands come in that stay for all iterations."""
         code = self.code
-        for dot, _ in self._dots:
-            if id(dot) not in self._kept:
+        for dot, shape in self._dots:
+            if not shape.kept:
                 continue
             name, offset = self._kept[id(dot)]
             element, pitch = memory_type(dot.dtype), kept_pitch(dot)
             code.out.line(f"{element}* const {name} = {SharedArena.pointer(element, offset)};")
             source = f"{code.places[dot.rhs.buffer].name}[{matrix_index(code, dot.rhs)}]"
-            with self._each(dot.depth, dot.columns):
+            with self._each(shape.kept, dot.columns):
                 code.out.line(f"{name}[i * {pitch} + j] = {source};")
         if self._kept:
             code.out.line("__syncthreads();")
@@ -116,14 +117,33 @@ class FewRowsWriter:
         code.out.line("__syncthreads();")
         return "left", pitch, chunk_of(dot)
 
-    def _right(self, dot: Dot, shape: FewRowsShape) -> tuple[str, int, int]:
-        """C: where the right operand lies, its pitch, and of how many elements chunks of its lines are aligned."""
-        code = self.code
-        if shape.kept_bytes:
-            return self._kept[id(dot)][0], kept_pitch(dot), MOST_COLUMNS
-        aligned = alignment_of(dot.rhs, dot.dtype.itemsize, self.steps) // dot.dtype.itemsize
-        whole = math.gcd(aligned, dot.columns)  # what begins in the operand ends in it
-        return f"{code.places[dot.rhs.buffer].name} + {code.affine(dot.rhs.offset)}", dot.rhs.row_stride, whole
+    def _right(self, dot: Dot, shape: FewRowsShape) -> tuple[_Lines, ...]:
+        """The depths of the right operand, by where they lie."""
+        code, found = self.code, list[_Lines]()
+        if shape.kept:
+            found.append(
+                _Lines(self._kept[id(dot)][0], kept_pitch(dot), MOST_COLUMNS, range(shape.kept), UNROLLED // 2)
+            )
+        if shape.kept < dot.depth:
+            aligned = alignment_of(dot.rhs, dot.dtype.itemsize, self.steps) // dot.dtype.itemsize
+            whole = math.gcd(aligned, dot.columns)  # what begins in the operand ends in it
+            start = f"{code.places[dot.rhs.buffer].name} + {code.affine(dot.rhs.offset)}"
+            found.append(_Lines(start, dot.rhs.row_stride, whole, range(shape.kept, dot.depth), UNROLLED))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Some depths of a right operand."""
+
+    start: str
+    """C: where the operand would begin if all of it lay here."""
+    pitch: int
+    chunk: int
+    """Elements that are read at once at a multiple of so many."""
+    depths: range
+    unrolled: int
+    """Depths whose reads are begun together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +159,8 @@ class _Sums:
     """C: rows of the block."""
     left: tuple[str, int, int]
     """C: where the left operand lies, its pitch, and of how many elements its lines begin at a multiple."""
-    right: tuple[str, int, int]
-    """The same of the right operand; chunks of so many that begin in it end in it."""
+    rights: tuple[_Lines, ...]
+    """The right operand."""
 
     @property
     def _dtype(self) -> DType:
@@ -168,20 +188,23 @@ class _Sums:
         rows, columns, type_ = self.shape.rows, self.shape.columns, register_type(self._dtype)
         zero = literal(0, self._dtype)
         out.line(f"const {memory_type(self._dtype)}* const lhs = {self.left[0]};")
-        out.line(f"const {memory_type(self._dtype)}* const rhs = {self.right[0]} + j;")
+        for number, lines in enumerate(self.rights):
+            out.line(f"const {memory_type(self._dtype)}* const rhs{number} = {lines.start} + j;")
         out.line(f"{type_} sum[{rows}][{columns}];")
         if block >= depth:
             self._all(f"sum[m][n] = {zero};")
-            self._walk("0", str(depth))
+            for number, lines in enumerate(self.rights):
+                self._walk(number, str(lines.depths.start), str(lines.depths.stop))
         else:
             out.line(f"{type_} total[{rows}][{columns}];")
             self._all(f"total[m][n] = {zero};")
-            out.line("#pragma unroll 1")
-            with out.braces(f"for (int begin = 0; begin < {depth}; begin += {block})"):
-                self._all(f"sum[m][n] = {zero};")
-                end = f"begin + {block}"
-                self._walk("begin", f"({end} < {depth} ? {end} : {depth})" if depth % block else end)
-                self._all(f"total[m][n] = {self._added('total[m][n]', 'sum[m][n]')};")
+            for number, lines in enumerate(self.rights):
+                first, last, end = lines.depths.start, lines.depths.stop, f"begin + {block}"
+                out.line("#pragma unroll 1")
+                with out.braces(f"for (int begin = {first}; begin < {last}; begin += {block})"):
+                    self._all(f"sum[m][n] = {zero};")
+                    self._walk(number, "begin", f"({end} < {last} ? {end} : {last})" if last % block else end)
+                    self._all(f"total[m][n] = {self._added('total[m][n]', 'sum[m][n]')};")
         self._store("sum[m][n]" if block >= depth else "total[m][n]")
 
     def _all(self, line: str) -> None:
@@ -196,14 +219,13 @@ class _Sums:
             stack.enter_context(out.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"))
         return stack
 
-    def _walk(self, first: str, end: str) -> None:
-        """Multiply-adds for depths from `first` to `end`."""
+    def _walk(self, number: int, first: str, end: str) -> None:
+        """Multiply-adds for depths from `first` to `end`, which are in some lines of the right operand."""
         code, out, together, columns = self.code, self.code.out, self._together, self.shape.columns
-        (_, left_pitch, _), (_, right_pitch, aligned) = self.left, self.right
+        lines, left_pitch = self.rights[number], self.left[1]
         pack, load = code.prelude.use("Pack"), code.prelude.use("load_pack")
         element = memory_type(self._dtype)
-        unrolled = UNROLLED // (2 if self.shape.kept_bytes else 1)
-        out.line(f"#pragma unroll {max(unrolled // together, 1)}")
+        out.line(f"#pragma unroll {max(lines.unrolled // together, 1)}")
         with out.braces(f"for (int k = {first}; k < {end}; k += {together})"):
             out.line(f"{pack}<{element}, {together}> l[{self.shape.rows}];")
             out.line("#pragma unroll")
@@ -212,8 +234,8 @@ class _Sums:
             out.line("#pragma unroll")
             with out.braces(f"for (int next = 0; next < {together}; ++next)"):
                 out.line(f"{pack}<{element}, {columns}> r;")
-                line = f"rhs + {steps_of(code, '(k + next)', right_pitch)}"
-                if aligned % columns == 0:
+                line = f"rhs{number} + {steps_of(code, '(k + next)', lines.pitch)}"
+                if lines.chunk % columns == 0:
                     out.line(f"r = {load}<{columns}>({line});")
                 else:
                     out.line("#pragma unroll")

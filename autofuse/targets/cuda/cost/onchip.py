@@ -9,7 +9,7 @@ from autofuse.targets.cuda.codegen.access import stages_of, words
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan, scratch_of
 from autofuse.targets.cuda.codegen.blockproducts import dot_bytes
 from autofuse.targets.cuda.codegen.columns import ColumnPlan, shared_bytes
-from autofuse.targets.cuda.codegen.fewrowproducts import MOST_READ, FewRowsShape
+from autofuse.targets.cuda.codegen.fewrowproducts import MOST_READ, FewRowsShape, kept_bytes
 from autofuse.targets.cuda.codegen.gridpoints import ThreadPlan
 from autofuse.targets.cuda.codegen.producttiles import DOT_THREADS, TileShape, compute_dtype
 from autofuse.targets.cuda.codegen.program import Planned
@@ -50,8 +50,8 @@ def kept_on_chip(planned: Planned) -> OnChip:
             rows = plan.rows if planned.phase.row_block is not None else 1
             aliased = 0 if plan.aliased is None else scratch[plan.aliased].type.nbytes // size * rows
             tiles = max((dot_bytes(dot, planned.buffers, shape) for dot, shape in plan.dots), default=0)
-            few = [shape for _, shape in plan.few_rows]
-            tiles += sum(shape.kept_bytes for shape in few) + max((shape.copied_bytes for shape in few), default=0)
+            tiles += sum(kept_bytes(dot, shape) for dot, shape in plan.few_rows)
+            tiles += max((shape.copied_bytes for _, shape in plan.few_rows), default=0)
             swept = 0 if plan.sweep is None else swept_bytes(planned.phase, plan.sweep, planned.buffers)
             return OnChip(0.0, each // size * rows - aliased + max(tiles, aliased, swept))
         case TransposePlan() as plan:

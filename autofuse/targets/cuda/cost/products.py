@@ -158,10 +158,11 @@ def _few_rows(
     read = CHUNK_BYTES / size / shape.rows  # depths for a load of the left operand
     loads = calls * warps * dot.depth * (1.0 + 1.0 / read)
     right = calls * warps * dot.depth * shape.columns * size * WARP / WAVEFRONT_BYTES
-    left_bytes, right_bytes = plan.rows * dot.depth * itemsize, dot.depth * dot.columns * size
-    fetched = right_bytes * (plan.blocks if shape.kept_bytes else calls * shape.groups)
+    left_bytes, kept = plan.rows * dot.depth * itemsize, shape.kept / max(dot.depth, 1)
+    far = (dot.depth - shape.kept) * dot.columns * size
+    fetched = shape.kept * dot.columns * size * plan.blocks + far * calls * shape.groups
     clocks = turns * dot.depth * max(_DEPENDENT_CLOCKS, shape.rows * shape.columns * size / _WORD)
-    waits = bool(shape.copied_bytes) + (0 if shape.kept_bytes else turns * -(-dot.depth // UNROLLED))
+    waits = bool(shape.copied_bytes) + turns * -(-(dot.depth - shape.kept) // UNROLLED)
     row_tiles = 1 if plan.row_block is None else plan.row_block.extent
     return ProductCounts(
         units="plain",
@@ -169,15 +170,15 @@ def _few_rows(
         element=dot.dtype,
         flops=2.0 * calls * warps * WARP * shape.rows * shape.columns * dot.depth,
         slots=loads * LOAD_SLOTS,
-        wavefronts=(right if shape.kept_bytes else 0.0) + loads / (1.0 + read),
+        wavefronts=right * kept + loads / (1.0 + read),
         requested_bytes=float(fetched + calls * left_bytes),
         left_bytes=left_bytes * row_tiles,
-        right_bytes=right_bytes,
+        right_bytes=far,
         others=max(1, plan.blocks // max(row_tiles, 1)),
         row_tiles=row_tiles,
         column_tiles=1,
         together=1,
-        times=1 if shape.kept_bytes else times,
+        times=times,
         rounds=math.ceil(times * (waits + clocks / ROUND_CLOCKS)),
         stages=2,
     )
