@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from operator import is_
 from typing import Any
 
 from autofuse.errors import GraphError
@@ -62,16 +64,22 @@ class Names:
     """Names no value of a graph or of its regions has."""
 
     def __init__(self, graph: Graph) -> None:
-        self._taken = {value.name for value in _all_values(graph)}
+        self._graph = graph
         self._counts: dict[str, int] = {}
 
+    @cached_property
+    def _taken(self) -> set[str]:
+        """Looked up where there is a name to give: most walks give none."""
+        return {value.name for value in _all_values(self._graph)}
+
     def fresh(self, stem: str) -> str:
+        taken = self._taken
         while True:
             number = self._counts.get(stem, 0)
             self._counts[stem] = number + 1
             name = f"{stem}_{number}" if number else stem
-            if name not in self._taken:
-                self._taken.add(name)
+            if name not in taken:
+                taken.add(name)
                 return name
 
 
@@ -117,9 +125,12 @@ class _Walk:
         if not self._replaced.keys().isdisjoint(inputs):
             inputs = self._current(inputs)
         regions = tuple(self._region(region) for region in node.regions) if node.regions else ()
-        if not (inputs is node.inputs or _same(inputs, node.inputs)) or not _same(regions, node.regions):
+        if not (inputs is node.inputs or _same(inputs, node.inputs)) or (regions and not _same(regions, node.regions)):
             node = replace(node, inputs=inputs, regions=regions)
-        for old, new in zip(node.outputs, self._settle(node), strict=True):
+        found = self._settle(node)
+        if found is node.outputs:
+            return
+        for old, new in zip(node.outputs, found, strict=True):
             if new is not old:
                 self._replaced[old] = new
 
@@ -202,16 +213,16 @@ def live_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> list[Node]:
 
 def _reads(graph: Graph) -> Counter[Value]:
     """How many operands, captures and outputs of the graph each value is."""
-    counts: Counter[Value] = Counter(graph.outputs)
+    read = list(graph.outputs)
     for node in graph.nodes:
-        counts.update(node.inputs)
+        read += node.inputs
         for region in node.regions:
-            counts.update(region.captures)
-    return counts
+            read += region.captures
+    return Counter(read)
 
 
 def _same(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+    return len(left) == len(right) and all(map(is_, left, right))
 
 
 def _check_types(node: Node, came: Sequence[TensorType]) -> None:
