@@ -90,7 +90,7 @@ class _Search:
                 if value in self.bit_of:
                     self._writers[self.bit_of[value]].append(number)
         self._weights = dict(zip(atoms.values(), _shared_out(self.kernels, len(atoms)), strict=True))
-        self._weighed = [[(b, us) for b, us in self._weights.items() if b & k.atoms] for k in self.kernels]
+        self._weighed = [[(1 << n, self._weights[1 << n]) for n in _places(k.atoms)] for k in self.kernels]
         self._most_us = math.inf
         """Selections whose bound is not below this lead to nothing cheaper."""
 
@@ -163,7 +163,11 @@ class _Search:
 
 def _shared_out(kernels: Sequence[_Kernel], atoms: int) -> list[float]:
     """Weights of atoms of which no kernel has more than its price: shares of prices, then all that is left over."""
-    members = [[n for n in range(atoms) if kernel.atoms >> n & 1] for kernel in kernels]
+    members = [_places(kernel.atoms) for kernel in kernels]
+    containing: list[list[int]] = [[] for _ in range(atoms)]
+    for number, inside in enumerate(members):
+        for n in inside:
+            containing[n].append(number)
     least = [math.inf] * atoms
     for kernel, inside in zip(kernels, members, strict=True):
         for n in inside:
@@ -174,10 +178,19 @@ def _shared_out(kernels: Sequence[_Kernel], atoms: int) -> list[float]:
         for n in inside:
             weights[n] = min(weights[n], kernel.price_us * least[n] / total if total else 0.0)
     left = [kernel.price_us - sum(weights[n] for n in inside) for kernel, inside in zip(kernels, members, strict=True)]
-    for n in range(atoms):
-        containing = [number for number, inside in enumerate(members) if n in inside]
-        more = max(0.0, min(left[number] for number in containing))
+    for n, numbers in enumerate(containing):
+        more = max(0.0, min(left[number] for number in numbers))
         weights[n] += more
-        for number in containing:
+        for number in numbers:
             left[number] -= more
     return weights
+
+
+def _places(bits: int) -> list[int]:
+    """Which bits are set, the lowest first."""
+    found: list[int] = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return found
