@@ -16,13 +16,22 @@ from autofuse.ir.graph import Value
 class CannotRollError(BaseException):
     """A loop or branch cannot be traced once for all iterations. No `Exception`: code under trace must not catch it."""
 
-    def __init__(self, reason: str, *, first: bool = False, last: bool = False) -> None:
+    def __init__(self, reason: str, *, first: int = False, last: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.first = first
-        """Whether it may help to take the first iteration out of the loop."""
+        """Whether it may help to take the first iteration out of the loop; or how many."""
         self.last = last
         """Whether it may help to take the last one out."""
+
+
+class HeldError(CannotRollError):
+    """A region changes a list or deque from outside: a loop may hold it, and is to be traced again so."""
+
+    def __init__(self, reason: str, held: Any) -> None:
+        super().__init__(reason)
+        self.held = id(held)
+        """Which one."""
 
 
 class WrittenLateError(BaseException):

@@ -352,6 +352,7 @@ def intercepted(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        args = tuple([list(cast("Any", arg)) if type(arg) is deque else arg for arg in args])
         if creates or _has_traced((args, kwargs)):
             return call(function, *args, **kwargs)
         return function(*args, **kwargs)

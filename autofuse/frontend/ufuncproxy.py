@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,6 +47,8 @@ class UfuncProxy:
 
 def _stacked(value: Any) -> Any:
     """A list with traced arrays in it as one traced array; anything else as it is."""
+    if type(value) is deque:
+        value = list(cast("deque[Any]", value))
     if isinstance(value, list | tuple) and any(True for _ in tracers_in(value)):
         return as_tracer(value)
     return value

@@ -293,9 +293,10 @@ def row_of(rows: Rows, number: int, like: Any) -> Any:
     cell = _RowCell(rows, number, like.cell.type)
     if isinstance(like, Number):
         if like.python is int:
-            return Number({Atom(cell.read(), like.low, like.high, by_data=like.by_data): 1})
-        made = Number(None, source=cell.read)
-        made.of_data = True
+            made = Number({Atom(cell.read(), like.low, like.high, by_data=like.by_data): 1})
+        else:
+            made = Number(None, source=cell.read)
+            made.of_data = True
         made.cell = cell  # so that an array of all of them is known for the stack
         return made
     if isinstance(like, Truth):
@@ -308,7 +309,7 @@ def gathered(items: Sequence[Any], as_array: Callable[[Sequence[Any]], TracerArr
 
     Items may be lists or tuples: of rows of rows, or of rows of several arrays. `as_array`: makes an array of others.
     """
-    rows = rows_of(items) or _rows_of_lists(items)
+    rows = rows_of(items) or rows_of_lists(items)
     if rows is not None:
         return rows.array()
     lengths = {len(item) if isinstance(item, list | tuple) else -1 for item in items}
@@ -363,7 +364,7 @@ def rows_of(items: Sequence[Any]) -> Rows | None:
     return rows if all(rows.has(number, cell) for number, cell in enumerate(cells)) else None
 
 
-def _rows_of_lists(items: Sequence[Any]) -> Rows | None:
+def rows_of_lists(items: Sequence[Any]) -> Rows | None:
     """The stack whose rows' rows are held by lists."""
     inner: list[Rows | None] = [rows_of(item) if isinstance(item, list | tuple) else None for item in items]
     held = [rows for rows in inner if isinstance(rows, RowsOfRow)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from autofuse.frontend.rolling.carried import (
     Counted,
     KeepError,
     Kept,
+    ListError,
     Name,
     Single,
     Variable,
@@ -34,55 +34,30 @@ from autofuse.frontend.rolling.carried import (
     nothing,
     zeros,
 )
+from autofuse.frontend.rolling.contents import as_scalar, is_array, is_constant, is_number, is_object
 from autofuse.frontend.rolling.emission import emit, emit_while
 from autofuse.frontend.rolling.frames import UNBOUND, Frame
 from autofuse.frontend.rolling.growing import Growing, growing_of
 from autofuse.frontend.rolling.items import Items
+from autofuse.frontend.rolling.knowledge import AgainError, Knowledge
 from autofuse.frontend.rolling.nothing import absent_of, flag, maybe, parts_of
 from autofuse.frontend.rolling.numbers import Atom, Number
 from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.rolling.returns import is_returned
+from autofuse.frontend.rolling.sequences import CarriedItems, CarriedList, Held, is_long, is_sequence
+from autofuse.frontend.rolling.tables import common_kind, with_kind
 from autofuse.frontend.rolling.variables import Variables
-from autofuse.frontend.tracer import TracerArray, fresh
+from autofuse.frontend.tracer import TracerArray
 from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
 from autofuse.ir.types import TensorType
-from autofuse.lazydataclass import dataclass, field
 
+State = Variable | CarriedList
+"""A variable that lives from one iteration to the next."""
 _BOOL = np.dtype(np.bool_)
-_STATE = frozenset(np.dtype(kind) for kind in ["?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d"])
-"""dtypes of NumPy's scalars that arrays of a graph have."""
 _COUNTER = TensorType((), dtypes.I64)
 _PERIODS = 4
 """Most iterations that are taken together, where arrays change their names."""
-
-
-@dataclass(slots=True, eq=False)
-class Knowledge:
-    """What is known of a loop's body from having traced it."""
-
-    written: set[Any]
-    """Arrays that it writes into: their storages."""
-    kept: set[Name]
-    """Variables whose arrays keep their identity."""
-    read: set[Name]
-    """Variables that it reads before it binds them."""
-    steps: dict[Name, int]
-    """Integer variables, and what is added to each every time."""
-    period: int = 1
-    """Iterations that are taken together."""
-    loose: set[Name] = field(default_factory=set[Name])
-    """Variables whose arrays it writes in place, and that it binds anew."""
-    counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Lists that it reads as they grow, and by how many elements."""
-    nothing: dict[Name, Any] = field(default_factory=dict[Name, Any])
-    """Variables that are None before it and may be numbers then, and a number of that kind; bools of the run."""
-    places: list[Place] = field(default_factory=list[Place])
-    """Elements and attributes of Python's objects that it sets."""
-
-
-class AgainError(BaseException):
-    """Something more is known of a body, with which it is to be traced again."""
 
 
 class Attempt:
@@ -96,14 +71,19 @@ class Attempt:
         self.fork = Fork(lambda storage: self._region.input(storage.type), known.written)
         self._region = Region("body", (), repeats=True, fork=self.fork)
 
-        self._names: tuple[Name, ...] = (*found.assigned, *known.places)
-        self._live = {*found.after, *known.places}
+        held = sorted(name for name in known.held if isinstance(name, str))
+        unbound = [name for name in held if name not in found.assigned]
+        """Variables of lists that the body changes, and does not bind."""
+        self._variables = (*found.assigned, *unbound)
+        self._names: tuple[Name, ...] = (*self._variables, *known.places)
+        self._live = {*found.after, *unbound, *known.places}
         self._state = set(known.read)
         """The variables that an iteration gets from the one before."""
-        self._entry: dict[Name, Any] = {**frame.get(found.assigned), **{place: place.get() for place in known.places}}
+        self._state.update(unbound)
+        self._entry: dict[Name, Any] = {**frame.get(self._variables), **{place: place.get() for place in known.places}}
         self.fork.places.update({place: self._entry[place] for place in known.places})
         frame.tell(self.fork, found.assigned)
-        self._begun: dict[Name, Variable] = {}
+        self._begun: dict[Name, State] = {}
         self._ends: dict[Name, Any] = {}
         self._carries: list[Carry] = []
         self._to: dict[Value, Value] = {}
@@ -183,7 +163,7 @@ class Attempt:
         if counted is None or not isinstance(counted[1], int):
             state = self._state - self._known.kept
             entry = {
-                name: _as_scalar(value) if name in state or isinstance(name, Place) else value
+                name: as_scalar(value) if name in state or isinstance(name, Place) else value
                 for name, value in entry.items()
             }
         entry = {name: self._of_the_run(name, value) for name, value in entry.items()}
@@ -192,13 +172,10 @@ class Attempt:
         if any(entry[place] is UNBOUND for place in self._known.places):
             raise CannotRollError("it adds elements or attributes to objects", first=True)
         try:
-            stand_ins = {name: begun[name].stand_in if name in begun else UNBOUND for name in entry}
-            self._frame.set({name: value for name, value in stand_ins.items() if isinstance(name, str)})
-            for place in self._known.places:
-                place.put(stand_ins[place])
+            self._bind_stand_ins(begun, entry)
             self._guarded(run)
             self._ends = {name: name.get() if isinstance(name, Place) else UNBOUND for name in self._names}
-            self._ends |= self._frame.get(self._found.assigned)
+            self._ends |= self._frame.get(self._variables)
         finally:
             for place in self._known.places:
                 place.put(entry[place])
@@ -208,11 +185,36 @@ class Attempt:
             if is_new and name in self._known.read and not is_returned(name):
                 raise CannotRollError(f"{name} is unbound in the first iteration only", first=True)
         self._begun = begun
+        for name, variable in begun.items():
+            if isinstance(variable, Kept) and is_sequence(variable.content) and self._moves(name, variable.content):
+                raise ListError(name)
         for name, variable in list(begun.items()):
             self._take_apart(name, variable)
 
+    def forget(self) -> None:
+        """Let go of all that variables were, and are, bound to."""
+        self.fork.appended.clear()
+        self.fork.objects.clear()
+        for held in (self._entry, self._begun, self._ends, self._after, self._bound, self._shared):
+            held.clear()
+        self._carries.clear()
+
+    def _bind_stand_ins(self, begun: Mapping[Name, State], entry: Mapping[Name, Any]) -> None:
+        """Bind variables to what an iteration begins with."""
+        stand_ins = {name: begun[name].stand_in if name in begun else UNBOUND for name in entry}
+        self._frame.set({name: value for name, value in stand_ins.items() if isinstance(name, str)})
+        for place in self._known.places:
+            place.put(stand_ins[place])
+
+    def _moves(self, name: Name, content: Any) -> bool:
+        """Whether the list that a variable is bound to is another one's behind the body."""
+        ends = self._ends
+        return ends[name] is not content and any(end is content for other, end in ends.items() if other != name)
+
     def _of_the_run(self, name: Name, content: Any) -> Any:
         """What a variable is bound to before the loop; what Python knows as the run's, where it has to be."""
+        if name in self._known.kinds:
+            return with_kind(content, self._known.kinds[name])
         if name not in self._known.nothing:
             return content
         if type(content) is bool:
@@ -221,7 +223,7 @@ class Attempt:
         held = number if type(number) in (int, float) else as_tracer(number)
         return maybe(held, flag(True)) if content is None else content
 
-    def _take_apart(self, name: Name, variable: Variable) -> None:
+    def _take_apart(self, name: Name, variable: State) -> None:
         """Have the elements of a tuple be variables."""
         if not isinstance(variable, CarriedTuple):
             return
@@ -233,6 +235,7 @@ class Attempt:
         """Find what is state, and what variables are bound to behind the loop."""
         self._keep_cycles()
         self._same_names(self._begun, self._ends)
+        self._require_own_lists()
         self._arrays()
         for name, end in list(self._ends.items()):
             variable = self._begun.get(name)
@@ -240,8 +243,22 @@ class Attempt:
                 self._bind_last(name, end, self._entry[name], counter, trips)
             elif isinstance(variable, CarriedTuple):
                 self._after[name] = self._tuple_of(variable)
+            elif isinstance(variable, CarriedList):
+                self._carries.append(variable.carry(end))
+                self._after[name] = variable.after
             else:
                 self._settle_variable(name, variable, end)
+
+    def _require_own_lists(self) -> None:
+        """Raise CannotRollError where two variables may be one list that an iteration changes."""
+        live = {name: end for name, end in self._ends.items() if name in self._live and is_sequence(end)}
+        seen: dict[int, Name] = {}
+        for name, end in live.items():
+            if seen.setdefault(id(end), name) != name and id(end) in self.fork.objects:
+                raise CannotRollError(f"{name} is the same list as {seen[id(end)]}", last=True)
+        held = [one for one in self._begun.values() if isinstance(one, CarriedItems | CarriedList)]
+        if any(one.is_changed for one in held) and any(id(value) in seen for _, value in self.fork.appended):
+            raise CannotRollError("it appends a list that the next iteration changes")
 
     def _tuple_of(self, variable: CarriedTuple) -> Callable[[], Any]:
         return lambda: variable.of([self._after[part.name]() for part in variable.parts])
@@ -260,23 +277,25 @@ class Attempt:
         for place in self._known.places:
             place.set(found[place])
 
-    def _begin(self, entry: Mapping[Name, Any], counting: tuple[Number, Any] | None) -> dict[Name, Variable]:
+    def _begin(self, entry: Mapping[Name, Any], counting: tuple[Number, Any] | None) -> dict[Name, State]:
         """Stand-ins for the variables that the body reads first."""
-        begun: dict[Name, Variable] = {}
+        begun: dict[Name, State] = {}
         for name, content in entry.items():
             is_read = name in self._state or isinstance(name, Place)
             if content is not UNBOUND and is_read and not is_returned(name):
-                begun[name] = self._begun_as(name, content, counting)
+                is_list = is_sequence(content) and name in self._known.held
+                begin = self._begun_as_sequence if is_list else self._begun_as
+                begun[name] = begin(name, content, counting)
         return begun
 
     def _begun_as(self, name: Name, content: Any, counting: tuple[Number, Any] | None) -> Variable:
         counted = self._known.steps
-        if counting is not None and name in counted and _is_number(content, int):
+        if counting is not None and name in counted and is_number(content, int):
             return Counted(name, content, counted[name], *counting)
         if absent_of(content) is not None:
             parts = [self._begun_as(f"{name}[{k}]", part, counting) for k, part in enumerate(parts_of(content))]
             return CarriedMaybe(name, content, parts, self._region)
-        if _is_number(content, int) or _is_number(content, float):
+        if is_number(content, int) or is_number(content, float):
             return CarriedNumber(name, content, self._region, is_counted=counting is not None)
         if isinstance(content, TracerArray) and (content.is_scalar or name not in self._known.kept):
             return CarriedArray(name, content, self._region, is_loose=name in self._known.loose)
@@ -284,6 +303,19 @@ class Attempt:
             parts = [self._begun_as(f"{name}[{k}]", part, counting) for k, part in enumerate(content)]
             return CarriedTuple(name, content, parts)
         return Kept(name, content)
+
+    def _begun_as_sequence(self, name: Name, content: Any, counting: tuple[Number, Any] | None) -> State:
+        """As state, a list or deque."""
+        is_alone = self._known.sequences.is_alone(name)
+
+        def held(stand_in: Any) -> Held:
+            return Held(name, self._entry[name], stand_in, self.fork, is_alone=is_alone)
+
+        kind = common_kind(content)
+        if kind is not None and is_long(content, kind):
+            return CarriedList(name, content, kind, self._region, held)
+        parts = [self._begun_as(f"{name}[{k}]", part, counting) for k, part in enumerate(content)]
+        return CarriedItems(name, content, parts, held)
 
     def _guarded(self, run: Callable[[], None]) -> None:
         """Trace something in the region."""
@@ -298,7 +330,7 @@ class Attempt:
         except Exception as error:
             raise CannotRollError(f"{error}".partition("\n")[0]) from error
 
-    def _same_names(self, begun: Mapping[Name, Variable], ends: Mapping[Name, Any]) -> None:
+    def _same_names(self, begun: Mapping[Name, State], ends: Mapping[Name, Any]) -> None:
         """Where arrays that keep their identity have changed their names, more iterations may bring the names back."""
         kept = [name for name, variable in begun.items() if isinstance(variable, Kept)]
         moved = [name for name in kept if ends[name] is not begun[name].stand_in]
@@ -375,8 +407,8 @@ class Attempt:
         before, left = variable.content.cell.storage, end.cell.storage
         others = [other for other in self._begun.values() if other is not variable and isinstance(other, CarriedArray)]
         seen = [other.content.cell.storage for other in others]
-        ends = [other.cell.storage for key, other in self._ends.items() if key != name and _is_array(other)]
-        ends += [value.cell.storage for _, value in self.fork.appended if _is_array(value)]
+        ends = [other.cell.storage for key, other in self._ends.items() if key != name and is_array(other)]
+        ends += [value.cell.storage for _, value in self.fork.appended if is_array(value)]
         is_seen = any(before in (one, *one.possible) for one in seen) or any(
             left in (one, *one.possible) for one in ends
         )
@@ -415,10 +447,10 @@ class Attempt:
             self._after[name] = lambda: end
             return
         last = None if counter is None else last_value(end, counter, trips - 1, self._region)
-        if last is not None or _is_constant(end):
+        if last is not None or is_constant(end):
             self._after[name] = lambda: end if last is None else last
             return
-        if _is_object(end) and id(end) not in self.fork.objects:
+        if is_object(end) and id(end) not in self.fork.objects:
             self._after[name] = lambda: end
             return
         if absent_of(end) is not None or (isinstance(end, tuple) and is_tuple_of_state(end)):
@@ -452,7 +484,7 @@ class Attempt:
         """What iterations may return: it is read only if the last one did, or something before the loop."""
         if before is UNBOUND or is_equal(end, before):
             before = end
-            if _is_constant(end):
+            if is_constant(end):
                 self._after[name] = lambda: end
                 return
         parts = [end, before]
@@ -466,31 +498,3 @@ class Attempt:
         given = self._region.input(left.type)
         first = (lambda: zeros(left.type)) if before is end else (lambda: content_value(before))
         self._carry(name, Carry(first, given, left, nothing), end)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, TracerArray) and not value.is_scalar
-
-
-def _is_object(value: Any) -> bool:
-    """Whether it is one of Python's containers, or an object with attributes, which a region knows if it made it."""
-    followed = isinstance(value, TracerArray | FunctionType | type) or hasattr(type(value), "is_selection")
-    return isinstance(value, list | dict | set) or (not followed and hasattr(value, "__dict__"))
-
-
-def _is_number(value: Any, python: type) -> bool:
-    return type(value) is python or (isinstance(value, Number) and value.python is python)
-
-
-def _as_scalar(content: Any) -> Any:
-    """What a variable is before a loop of which no iteration is traced alone: arithmetic makes scalars of these."""
-    if type(content) is tuple:
-        return tuple(map(_as_scalar, content))
-    if type(content) is TracerArray:
-        return content if content.shape or content.is_scalar else fresh(content.value)
-    is_number = isinstance(content, np.bool_ | np.number) and content.dtype in _STATE
-    return as_tracer(content) if is_number else content
-
-
-def _is_constant(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str | bytes | np.dtype | type)

@@ -7,6 +7,7 @@ that is written in place, or that is an array from outside, keeps its own identi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,14 @@ class NothingError(BaseException):
         super().__init__()
         self.name = name
         self.number = number
+
+
+class ListError(BaseException):
+    """A variable is bound to another list or deque in the next iteration: to be traced again as state."""
+
+    def __init__(self, name: Name) -> None:
+        super().__init__()
+        self.name = name
 
 
 class StepError(BaseException):
@@ -115,6 +124,8 @@ class Kept:
             raise NothingError(self.name, False)
         if not same and isinstance(self.content, TracerArray) and isinstance(end, TracerArray) and region.owns(end):
             raise LooseError(self.name)
+        if not same and type(end) is type(self.content) and type(end) in (list, deque):
+            raise ListError(self.name)
         if not same:
             raise CannotRollError(f"{self.name} is bound to something else in the next iteration", first=True)
         return Outcome(after=self.content)
@@ -264,7 +275,12 @@ class CarriedTuple:
         self.name = name
         self.content = content
         self.parts = parts
-        self.stand_in = self.of([part.stand_in for part in parts])
+        self._stand_in = self.of([part.stand_in for part in parts])
+
+    @property
+    def stand_in(self) -> Any:
+        """What an iteration begins with."""
+        return self._stand_in
 
     def of(self, items: Sequence[Any]) -> Any:
         """A tuple of its kind."""

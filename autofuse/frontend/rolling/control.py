@@ -73,6 +73,7 @@ class Roller:
             "_af_at": _element,
             "_af_beside": self._guards.beside,
             "_af_new": self._guards.new,
+            "_af_made": self._guards.made,
             "_af_text": text_made,
             "_af_class": class_of,
             "_af_outer": self._guards.outer,
@@ -205,9 +206,10 @@ class Roller:
                 break
             except CannotRollError as error:
                 reason = error.reason
-                if error.first and first < _PEELED:
-                    body(items.item(first))
-                    first += 1
+                if error.first and (first < _PEELED or error.first > 1):
+                    for _ in range(error.first):
+                        body(items.item(first))
+                        first += 1
                 elif error.last and items.count - last < _PEELED:
                     last -= 1
                 else:

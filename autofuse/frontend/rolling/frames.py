@@ -34,6 +34,10 @@ class Frame:
         """What variables are bound to."""
         return {name: content_of(self._cells[name]) if name in self._cells else UNBOUND for name in names}
 
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._cells)
+
     def cell(self, name: str) -> CellType | None:
         """Where a variable is held."""
         return self._cells.get(name)

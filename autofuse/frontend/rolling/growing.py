@@ -173,10 +173,23 @@ _FLOAT = _Kind(TensorType((), dtypes.F64), is_scalar=True, is_weak=True)
 _INT = _Kind(TensorType((), dtypes.I64), is_scalar=True, is_weak=True)
 
 
+def is_common(items: Sequence[Any]) -> bool:
+    """Whether the elements of a list or tuple are numbers or arrays of one kind."""
+    if not items:
+        return False
+    if python_class(items[0]) in (int, bool):
+        return len({python_class(item) for item in items}) == 1
+    kind = _kind_of(items[0])
+    return kind is not None and all(_kind_of(item) == kind for item in items)
+
+
 def element_of(items: Sequence[Any], index: Number) -> Any:
     """An element of a list or tuple at a place that moves. Raises CannotRollError for elements of several kinds."""
     if items and all(python_class(item) is int for item in items):
-        array = call(np.stack, [fresh(value_of(item, _I64), is_scalar=False) for item in items])
+        rows = rows_of(items)
+        array = None if rows is None else rows.array()
+        if array is None:
+            array = call(np.stack, [fresh(value_of(item, _I64), is_scalar=False) for item in items])
         ends = [(plain(item).low, plain(item).high) for item in items]
         lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
         known = (min(lows), max(highs)) if len(lows) == len(highs) == len(items) else (None, None)

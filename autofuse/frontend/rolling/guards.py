@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.forks import CannotRollError, Fork
+from autofuse.frontend.forks import CannotRollError, Fork, HeldError
 from autofuse.frontend.generators import TracedGenerator
 from autofuse.frontend.location import OWN_FOLDER
 from autofuse.frontend.madeobjects import MadeObjects
@@ -57,6 +58,8 @@ _VALUES = (
 )
 """Objects whose methods change nothing."""
 _READS = frozenset(("copy", "count", "difference", "get", "index", "intersection", "items", "keys", "union", "values"))
+_COPIES = frozenset(("copy", "difference", "intersection", "union"))
+"""Those of them that make containers."""
 _PURE_MODULES = ("math", "operator", "_operator", "cmath")
 
 
@@ -81,14 +84,16 @@ class Guards:
             return functools.partial(self._object, made)
         if fork is None:
             return function
-        if getattr(function, "__module__", None) == "builtins" and getattr(function, "__name__", "") in _PURE:
+        if _is_python(function):
             return functools.partial(_checked, function, fork)
         if _appends(function, fork):
             noted = _noted if function.__name__ == "append" else _all_noted
             return functools.partial(noted, fork, function.__self__)
         if not self._is_pure(function, fork):
             name = getattr(function, "__qualname__", None) or type(function).__name__
-            raise CannotRollError(f"it calls {name}, which may change Python's own objects")
+            reason = f"it calls {name}, which may change Python's own objects"
+            owner = getattr(function, "__self__", None)
+            raise HeldError(reason, owner) if type(owner) in (list, deque) else CannotRollError(reason)
         return function
 
     def target(self, value: Any) -> Any:
@@ -113,6 +118,10 @@ class Guards:
             cells = (value.__closure__ or ()) if isinstance(value, types.FunctionType) else ()
             fork.objects.update({id(cell): cell for cell in cells if id(cell) not in fork.around})
         return value
+
+    def made(self, value: Any) -> Any:
+        """What a slice, or a sum of lists, is: if it is a list, it was just made."""
+        return self.new(value) if type(value) is list else value
 
     def outer(self, variables: Callable[[], Any]) -> None:
         """A function begins that binds variables of those around it, which `variables` reads."""
@@ -167,6 +176,14 @@ class Guards:
                 return getattr(method, "__code__", None) in self.codes
 
 
+def _is_python(function: Any) -> bool:
+    """Whether it is one of Python's that gives something that it just made, or that nothing can change."""
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if isinstance(owner, list | dict | set | deque):
+        return name in _COPIES
+    return getattr(function, "__module__", None) == "builtins" and name in _PURE
+
+
 def _appends(function: Any, fork: Fork) -> bool:
     """Whether it appends to a list from outside that nobody else can see, so that nothing in the loop reads it."""
     if not fork.lists or not isinstance(function, types.BuiltinFunctionType):
@@ -213,7 +230,9 @@ def _is_pure_builtin(function: Any, fork: Fork) -> bool:
         return receiver.__name__ in _PURE_MODULES
     if id(receiver) in fork.objects:
         return True
-    return isinstance(receiver, _VALUES) or (isinstance(receiver, list | dict | set) and function.__name__ in _READS)
+    return isinstance(receiver, _VALUES) or (
+        isinstance(receiver, list | dict | set | deque) and function.__name__ in _READS
+    )
 
 
 def _checked(function: Callable[..., Any], fork: Fork, /, *args: Any, **kwargs: Any) -> Any:
@@ -222,7 +241,7 @@ def _checked(function: Callable[..., Any], fork: Fork, /, *args: Any, **kwargs: 
         if isinstance(value, Iterator) and id(value) not in fork.objects:
             raise CannotRollError("it takes elements from an iterator")
     made = function(*args, **kwargs)
-    if isinstance(made, list | dict | set | Iterator):
+    if isinstance(made, list | dict | set | deque | Iterator):
         fork.objects[id(made)] = made
     return made
 

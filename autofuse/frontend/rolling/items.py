@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.rolling.growing import element_of, is_common
 from autofuse.frontend.rolling.numbers import Atom, Number, is_integer_of_the_run, whole_number
 from autofuse.frontend.rolling.positions import ends
 from autofuse.frontend.tracer import TracerArray
@@ -139,6 +140,9 @@ def items_of(given: Any) -> Items | None:
             return Items(given.count, given.item)
         case TracerArray() if type(given) is TracerArray and given.shape:
             return Items(given.shape[0], lambda k: given[k])
+        case list() | tuple() if is_common(given):
+            elements: Sequence[Any] = [*given]
+            return Items(len(given), lambda k: elements[k] if isinstance(k, int) else element_of(elements, k))
         case Walk() if not given.is_begun:
             return _WALKS[given.function](*given.args, **given.kwargs)
         case _:
@@ -161,7 +165,7 @@ def _zipped(*given: Any, strict: bool = False) -> Items | None:
 
 
 def _reversed(given: Any) -> Items | None:
-    inner = items_of(given) if isinstance(given, range | TracerArray) else None
+    inner = items_of(given) if isinstance(given, range | TracerArray | list | tuple) else None
     return inner and Items(inner.count, lambda k: inner.item(inner.count - 1 - k))
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from autofuse.frontend.forks import CannotRollError, PlaceError, WrittenLateError
-from autofuse.frontend.rolling.attempts import AgainError, Attempt, Knowledge
-from autofuse.frontend.rolling.carried import KeepError, LooseError, Name, NothingError, StepError
+from autofuse.frontend.forks import CannotRollError, HeldError, PlaceError, WrittenLateError
+from autofuse.frontend.rolling.attempts import Attempt
+from autofuse.frontend.rolling.carried import KeepError, ListError, LooseError, Name, NothingError, StepError
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import WrongCountError
 from autofuse.frontend.rolling.items import Items
+from autofuse.frontend.rolling.knowledge import AgainError, Knowledge
+from autofuse.frontend.rolling.sequences import KindsError, Sequences
 from autofuse.frontend.rolling.tables import Kind, KindError, tabled
 from autofuse.frontend.rolling.variables import Variables
 from autofuse.frontend.tracer import TracerArray
@@ -73,11 +75,12 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
     frame: Frame, found: Variables, begin: Callable[[Knowledge], Attempt], run: Callable[[Attempt], _R]
 ) -> _R:
     """What an attempt gives, once enough is known of the body."""
+    sequences = Sequences(frame)
     entry = frame.get(found.assigned)
     arrays = [value for value in frame.get(found.written).values() if isinstance(value, TracerArray)]
     written = {array.cell.storage for array in arrays}
     kept, read = set[Name](found.in_place), set[Name](found.first_read)
-    known = Knowledge(written, kept, read, dict[Name, int](found.counted))
+    known = Knowledge(written, kept, read, dict[Name, int](found.counted), sequences)
     for _ in range(_AGAIN):
         attempt = begin(known)
         try:
@@ -104,6 +107,17 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
                 raise CannotRollError(reason, first=True) from None
             known.loose.add(loose.name)
             known.kept.discard(loose.name)
+        except HeldError as held:
+            name = sequences.name_of(held)
+            if name is None or name in known.held:
+                frame.set(entry)
+                raise
+            entry |= frame.get([name])
+            known.held.add(name)
+        except ListError as list_:
+            known.held.add(list_.name)
+        except KindsError as kinds:
+            known.kinds[kinds.name] = kinds.kind
         except NothingError as nothing:
             known.nothing[nothing.name] = nothing.number
             known.steps = dict[Name, int](found.counted)
@@ -115,6 +129,6 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
             frame.set(entry)
             raise
         finally:
-            attempt.fork.appended.clear()  # so that nothing but the function holds those lists
+            attempt.forget()  # so that nothing but the function holds its lists
         frame.set(entry)
     raise CannotRollError("what it writes does not settle")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from autofuse.frontend.rolling.growing import Growing
 from autofuse.frontend.rolling.items import Walk, ranged
 from autofuse.frontend.rolling.numbers import NUMBER_MARK, Number, floating, plain, python_class, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
-from autofuse.frontend.rolling.tables import Table, listed
+from autofuse.frontend.rolling.tables import Table, array_of, common_kind, listed
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.tree import stands_for
 
@@ -177,11 +178,18 @@ def _extreme_of(array: TracerArray, python: Callable[..., Any]) -> Any:
     return call(np.where, np.isnan(array[0]), array[0], array[position])[()]
 
 
+def _at_hand(given: Any) -> Any:
+    """The elements of one of Python's collections that has no order of its own, or of an iterator, as a list."""
+    unordered = isinstance(given, deque | set | frozenset | KeysView | ValuesView | Iterator)
+    return list(cast("Iterable[Any]", given)) if unordered else given
+
+
 def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahead: Callable[[Any, Any], Any]) -> Any:
     """`min` or `max`, also of traced scalars: the first of equal ones, as Python has it."""
 
     def extreme(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs.keys() - {"default"}:
+            args = tuple(map(_at_hand, args))
             given: Any = args[0]
             if _is_numpys(given) and given.ndim == 1 and given.size and given.dtype.kind != "c":
                 return _extreme_of(given, python)
@@ -209,6 +217,24 @@ def _extreme(python: Callable[..., Any], numbers: Callable[[Any, Any], Any], ahe
     return extreme
 
 
+def _sorted(given: Any, /, *, key: Any = None, reverse: bool = False) -> Any:
+    """`sorted`, also of traced numbers. NaNs are last, where Python leaves them anywhere; of two numbers as Python."""
+    items: list[Any] = list(given)
+    if key is not None or _is_traced(reverse) or not any(map(_is_traced, items)):
+        return sorted(items, key=key, reverse=reverse)
+    if len(items) == 2:
+        first, second = items
+        ends = [_INSTEAD[min](first, second), _INSTEAD[max](second, first)]
+        return ends if not reverse else [_INSTEAD[max](first, second), _INSTEAD[min](second, first)]
+    kind = common_kind(items)
+    if kind is None and len({value.dtype for value in map(as_tracer, items)}) > 1:
+        raise CannotRollError("it sorts numbers of several kinds")
+    array: Any = call(np.stack, list(map(as_tracer, items))) if kind is None else array_of(items, kind)
+    ordered: Any = call(np.sort, array[::-1] if reverse else array, kind="stable")
+    ordered = ordered[::-1] if reverse else ordered
+    return list(ordered) if kind is None else listed(ordered, kind)
+
+
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     range: ranged,
     enumerate: functools.partial(Walk, enumerate),
@@ -221,6 +247,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     len: _len,
     type: _type,
     min: _extreme(min, least, lambda a, b: a < b),
+    sorted: _sorted,
     max: _extreme(max, greatest, lambda a, b: a > b),
 }
 

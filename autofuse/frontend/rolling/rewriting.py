@@ -302,7 +302,10 @@ class _Rewriter(Statements, ast.NodeTransformer):
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
+        makes_list = _may_make_list(node)
         self.generic_visit(node)
+        if makes_list:
+            return _located(_call("_af_made", node), node)
         is_text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
         return _located(_call("_af_text", node), node) if is_text and not self._is_told else node
 
@@ -328,7 +331,9 @@ class _Rewriter(Statements, ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Load):
             node.value = ast.copy_location(_call("_af_target", node.value), node.value)
-        elif not isinstance(node.slice, ast.Constant | ast.Slice | ast.Tuple):
+        elif isinstance(node.slice, ast.Slice):
+            return _located(_call("_af_made", node), node)
+        elif not isinstance(node.slice, ast.Constant | ast.Tuple):
             return _located(_call("_af_at", node.value, node.slice), node)
         return node
 
@@ -357,6 +362,19 @@ def _catches_all(node: ast.AST) -> bool:
         return False
     names = {inner.id for inner in ast.walk(node.type) if isinstance(inner, ast.Name)} if node.type else set[str]()
     return node.type is None or "BaseException" in names
+
+
+def _may_make_list(node: ast.expr) -> bool:
+    """Whether a sum or product, as it is written, may be that of lists."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
+            return _may_make_list(left) or _may_make_list(right)
+        case ast.List() | ast.ListComp() | ast.Subscript(slice=ast.Slice()):
+            return True
+        case ast.Call(func=ast.Name(id="list" | "sorted")):
+            return True
+        case _:
+            return False
 
 
 def _is_number(value: ast.expr) -> bool:

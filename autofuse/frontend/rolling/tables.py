@@ -7,6 +7,7 @@ but the list its rows. Behind the loop the list has the array's elements.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -16,7 +17,7 @@ import numpy as np
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.forks import CannotRollError
 from autofuse.frontend.promotion import convert, value_of
-from autofuse.frontend.rolling.appending import Rows, RowsOfRow, row_of
+from autofuse.frontend.rolling.appending import Rows, RowsOfRow, gathered, row_of, rows_of_lists
 from autofuse.frontend.rolling.frames import Frame
 from autofuse.frontend.rolling.growing import references, usual_references
 from autofuse.frontend.rolling.numbers import Number, Truth, floating, is_integer_of_the_run, truth_of, whole_number
@@ -27,12 +28,13 @@ from autofuse.lazydataclass import dataclass
 
 Kind: TypeAlias = Literal["bool", "int", "float", "scalar"]
 """What elements are: Python's bools, integers or floats, or NumPy's scalars of 64 bits."""
-_DTYPES: dict[Kind, np.dtype[Any]] = {
+DTYPES: dict[Kind, np.dtype[Any]] = {
     "bool": np.dtype(np.bool_),
     "int": np.dtype(np.int64),
     "float": np.dtype(np.float64),
     "scalar": np.dtype(np.float64),
 }
+"""What arrays of them have."""
 _WIDER: tuple[Kind, ...] = ("int", "float", "scalar")
 _MOST = 1 << 22
 """Elements of a list that is taken for an array."""
@@ -81,7 +83,7 @@ class Table:
             raise CannotRollError(f"{self.name} is a list of numbers that gets something else")
         if self.kind != "bool" and _WIDER.index(kind) > _WIDER.index(self.kind):
             raise KindError(self.name, kind)
-        dtype = _DTYPES[self.kind]
+        dtype = DTYPES[self.kind]
         self.array[_place(index)] = fresh(value_of(value, dtype))
 
 
@@ -136,7 +138,7 @@ class _Made:
 
 def listed(array: TracerArray, kind: Kind) -> list[Any]:
     """An array as a list of its elements; of such lists, where it has several axes."""
-    dtype = _DTYPES[kind]
+    dtype = DTYPES[kind]
     like: dict[Kind, Callable[[], Any]] = {
         "bool": lambda: truth_of(fresh(value_of(False, dtype))),
         "int": lambda: whole_number(fresh(value_of(0, dtype))),
@@ -156,22 +158,65 @@ def _rows_listed(rows: Rows, shape: tuple[int, ...], one: Any) -> list[Any]:
 
 
 def _made(name: str, items: list[Any], kinds: dict[str, Kind]) -> _Made | None:
-    nested = isinstance(items[0], list)
+    kind = common_kind(items, kinds.get(name, "int"))
+    return (
+        None if kind is None else _Made(items, Table(name, fresh(array_of(items, kind).value, is_scalar=False), kind))
+    )
+
+
+def common_kind(items: Sequence[Any], least: Kind = "int") -> Kind | None:
+    """What the elements of a list, or of lists of one length, are; at least as wide as `least`. None if they differ."""
+    nested = any(isinstance(row, list) for row in items)
+    if nested and (not all(type(row) is list for row in items) or len({len(row) for row in items}) != 1):
+        return None
     leaves = [leaf for row in items for leaf in row] if nested else items
     found = {_kind_of(leaf) for leaf in leaves}
-    if None in found or not 0 < len(leaves) <= _MOST or (nested and len({len(row) for row in items}) != 1):
+    if None in found or not 0 < len(leaves) <= _MOST or ("bool" in found and len(found) > 1):
         return None
-    if "bool" in found and len(found) > 1:
-        return None
-    widest = max((_WIDER.index(kind) for kind in found if kind is not None and kind != "bool"), default=0)
-    kind: Kind = "bool" if "bool" in found else _WIDER[max(widest, _WIDER.index(kinds.get(name, "int")))]
-    dtype = _DTYPES[kind]
-    if all(isinstance(leaf, int | float) for leaf in leaves):
-        array = call(np.array, np.array(items, dtype))
-    else:
-        whole = call(np.stack, [fresh(value_of(leaf, dtype), is_scalar=False) for leaf in leaves])
-        array = call(np.reshape, whole, (len(items), -1)) if nested else whole
-    return _Made(items, Table(name, fresh(array.value, is_scalar=False), kind))
+    if "bool" in found:
+        return "bool"
+    return _WIDER[max(_WIDER.index(kind) for kind in (*found, "int" if least == "bool" else least) if kind is not None)]
+
+
+def array_of(items: Sequence[Any], kind: Kind) -> TracerArray:
+    """The elements of a list, or of lists of one length, that are of a kind at most."""
+    if isinstance(items[0], list):
+        if all(isinstance(leaf, int | float) for row in items for leaf in row):
+            return call(np.array, np.array(items, DTYPES[kind]))
+        rows = rows_of_lists(items)
+        return _converted(_stacked_rows(items, kind) if rows is None else rows.array(), kind)
+    if all(isinstance(leaf, int | float) for leaf in items):
+        return call(np.array, np.array(items, DTYPES[kind]))
+    found = gathered(items, lambda part: _stacked(part, kind))
+    return _converted(_stacked(items, kind) if found is None else found, kind)
+
+
+def with_kind(items: Sequence[Any], kind: Kind) -> Any:
+    """A list or deque with its numbers as those of a kind that is as wide; of lists, lists."""
+    found = [with_kind(item, kind) if isinstance(item, list) else _as_kind(item, kind) for item in items]
+    return deque(found, items.maxlen) if isinstance(items, deque) else found
+
+
+def _as_kind(item: Any, kind: Kind) -> Any:
+    if _kind_of(item) == kind:
+        return item
+    if kind == "float" and isinstance(item, int):
+        return float(item)
+    value = value_of(item, DTYPES[kind])
+    return floating(value) if kind == "float" else fresh(value)
+
+
+def _converted(array: TracerArray | None, kind: Kind) -> TracerArray:
+    assert array is not None
+    return array if array.dtype == DTYPES[kind] else fresh(convert(array.value, DTYPES[kind]), is_scalar=False)
+
+
+def _stacked(items: Sequence[Any], kind: Kind) -> TracerArray:
+    return call(np.stack, [fresh(value_of(item, DTYPES[kind]), is_scalar=False) for item in items])
+
+
+def _stacked_rows(rows: Sequence[Any], kind: Kind) -> TracerArray:
+    return call(np.stack, [array_of(row, kind) for row in rows])
 
 
 def _held(frame: Frame, name: str) -> list[Any] | None:

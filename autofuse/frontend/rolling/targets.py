@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 from typing import Any
 
-from autofuse.frontend.forks import CannotRollError
+from autofuse.frontend.forks import CannotRollError, HeldError
 from autofuse.frontend.rolling.listplaces import element_at, moves, set_at
 from autofuse.frontend.rolling.places import Place
 from autofuse.frontend.tracecontext import innermost_fork
@@ -65,7 +66,7 @@ def require_unchanged(held: Any) -> Any:
     followed = isinstance(held, TracerArray) or hasattr(type(held), "is_selection")
     changes = not followed and any(hasattr(type(held), name) for name in ("__iadd__", "__ior__"))
     if changes and fork is not None and id(held) not in fork.objects:
-        raise CannotRollError(f"it changes a {type(held).__name__} in place")
+        raise HeldError(f"it changes a {type(held).__name__} in place", held)
     return held
 
 
@@ -78,6 +79,8 @@ def target_of(owner: Any, sets: bool) -> Any:
     if type(owner) in (list, dict):
         return Target(owner, sets=False)
     cls: type = type(owner)
+    if cls is deque:
+        raise HeldError("it changes a deque, not only arrays", owner)
     is_plain = cls is types.SimpleNamespace or cls.__setattr__ is object.__setattr__
     if is_plain and hasattr(owner, "__dict__") and not isinstance(owner, type):
         return Target(owner, sets)
