@@ -272,6 +272,56 @@ def test_a_list_from_outside_is_left_as_it_was_where_a_loop_is_unrolled() -> Non
     assert loops(agree(uneven, RNG.random(20))) == []
 
 
+def walked_and_changed(x):
+    line, s, n = [*x[:20]], 0.0, 0
+    for v in line:
+        s = s * 0.5 + v
+        if len(line) < 30:
+            line.append(0.25)
+    for k, v in enumerate(line):
+        if k % 2:
+            line.pop()
+        s, n = s + v, n + 1
+    for k, (v, w) in enumerate(zip(line, x, strict=False)):
+        line[(k + 3) % len(line)] = w
+        s = s - v
+    return s, n, len(line)
+
+
+def set_ahead(x):
+    line, s = [*x[:20]], 0.0
+    for v in line:
+        line[7] = v * 2.0
+        s = s * 0.5 + v
+    return s, line[7]
+
+
+def shrinks_at_once(x):
+    line, s = [*x[:30]], 0.0
+    for k, v in enumerate(line):
+        if k == 0:
+            line.pop()
+        s = s + v
+    return s, len(line)
+
+
+@pytest.mark.parametrize("program", [walked_and_changed, set_ahead, shrinks_at_once])
+def test_lists_may_change_while_a_loop_walks_them(program) -> None:
+    agree(program, RNG.random(40))
+
+
+def test_lists_of_known_numbers_are_walked_by_loops() -> None:
+    taps = [0.01 * k for k in range(20)]
+
+    def filtered(x):
+        s = 0.0
+        for tap, v in zip(taps, x, strict=False):
+            s = s * 0.5 + tap * v
+        return s
+
+    assert loops(agree(filtered, RNG.random(20))) == ["scan 19"]
+
+
 # Python's functions of what it holds
 
 

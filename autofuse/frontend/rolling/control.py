@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FunctionType
@@ -106,10 +107,10 @@ class Roller:
                 raise _refused("for", error) from error
             self._note(told, "became a loop whose length those around it decide")
         elif items.count < told.least:
-            for number in range(items.count):
-                body(items.item(number))
+            _run_from(0, given, items, body)
         else:
-            self._counted(items, body, found, told)
+            done = self._counted(items, body, found, told)
+            _run_from(done, given, items, body)
 
     def _of_unknown_length(self, items: Items, body: Callable[[Any], None], found: Variables) -> None:
         """A loop whose length only the run knows; its first iteration alone, if there is one, where that differs."""
@@ -195,10 +196,11 @@ class Roller:
         for item in given:
             body(item)
 
-    def _counted(self, items: Items, body: Callable[[Any], None], found: Variables, told: _Told) -> None:
+    def _counted(self, items: Items, body: Callable[[Any], None], found: Variables, told: _Told) -> int:
+        """Run what becomes a loop, and the iterations before it. Returns how many these are."""
         first, last = 0, items.count
         rolled, reason = 0, ""
-        while last - first >= max(told.least - 2 * _PEELED, 2):
+        while last - first >= max(told.least - 2 * _PEELED, 2) and items.is_as_long:
             try:
                 with CallScope(), attempt():
                     ends = (first < _PEELED, items.count - last < _PEELED)
@@ -207,20 +209,19 @@ class Roller:
             except CannotRollError as error:
                 reason = error.reason
                 if error.first and (first < _PEELED or error.first > 1):
-                    for _ in range(error.first):
+                    for _ in range(error.first if items.length is None else 1):
                         body(items.item(first))
                         first += 1
                 elif error.last and items.count - last < _PEELED:
                     last -= 1
                 else:
                     break
-        for number in range(first + rolled, items.count):
-            body(items.item(number))
         if rolled:
             alone = items.count - rolled
             self._note(told, f"{rolled} iterations became a loop" + (f", {alone} stand alone" if alone else ""))
         else:
             self._note(told, f"{items.count} iterations were traced one by one: {reason}")
+        return first + rolled
 
     def _note(self, told: _Told, what: str) -> None:
         code = told.function.__code__
@@ -240,6 +241,16 @@ class _Told:
         """Iterations from which on it is rolled."""
         has_loops = any(not _LOOPS.isdisjoint(code.co_names) for code in codes_in(self.function.__code__))
         return LEAST_OF_LOOPS if has_loops else LEAST
+
+
+def _run_from(done: int, given: Any, items: Items, body: Callable[[Any], None]) -> None:
+    """Run a loop's iterations behind the first ones, one by one. Lists are walked as Python does."""
+    if items.length is not None:
+        for item in itertools.islice(iter(given), done, None):
+            body(item)
+        return
+    for number in range(done, items.count):
+        body(items.item(number))
 
 
 def _element(value: Any, index: Any) -> Any:

@@ -189,7 +189,7 @@ def element_of(items: Sequence[Any], index: Number) -> Any:
         rows = rows_of(items)
         array = None if rows is None else rows.array()
         if array is None:
-            array = call(np.stack, [fresh(value_of(item, _I64), is_scalar=False) for item in items])
+            array = _stacked(items, _I64)
         ends = [(plain(item).low, plain(item).high) for item in items]
         lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
         known = (min(lows), max(highs)) if len(lows) == len(highs) == len(items) else (None, None)
@@ -205,8 +205,14 @@ def element_of(items: Sequence[Any], index: Number) -> Any:
     rows, dtype = rows_of(items), kind.type.dtype.numpy
     array = None if rows is None else rows.array()
     if array is None:
-        array = call(np.stack, [fresh(value_of(item, dtype), is_scalar=False) for item in items])
+        array = _stacked(items, dtype)
     return _as_element(array[index], kind)
+
+
+def _stacked(items: Sequence[Any], dtype: np.dtype[Any]) -> TracerArray:
+    if all(isinstance(item, int | float) for item in items):
+        return call(np.array, np.array(items, dtype))
+    return call(np.stack, [fresh(value_of(item, dtype), is_scalar=False) for item in items])
 
 
 def _element(array: TracerArray, kind: _Kind, place: Any, length: Any) -> Any:

@@ -25,6 +25,13 @@ class Items:
     """How many: an `int`, or a Number where loops around decide it."""
     item: Callable[[Any], Any]
     """The item at a position, an `int` or a Number."""
+    length: Callable[[], int] | None = None
+    """Of a walk over lists, which may grow and shrink meanwhile, how many there are now."""
+
+    @property
+    def is_as_long(self) -> bool:
+        """Whether there are as many as in the beginning."""
+        return self.length is None or self.length() == self.count
 
 
 class NumberRange:
@@ -141,8 +148,12 @@ def items_of(given: Any) -> Items | None:
         case TracerArray() if type(given) is TracerArray and given.shape:
             return Items(given.shape[0], lambda k: given[k])
         case list() | tuple() if is_common(given):
-            elements: Sequence[Any] = [*given]
-            return Items(len(given), lambda k: elements[k] if isinstance(k, int) else element_of(elements, k))
+            elements: Sequence[Any] = given
+
+            def element(k: Any) -> Any:
+                return elements[k] if isinstance(k, int) else element_of([*elements], k)
+
+            return Items(len(given), element, lambda: len(elements))
         case Walk() if not given.is_begun:
             return _WALKS[given.function](*given.args, **given.kwargs)
         case _:
@@ -151,7 +162,7 @@ def items_of(given: Any) -> Items | None:
 
 def _enumerated(given: Any, start: Any = 0) -> Items | None:
     inner = items_of(given)
-    return inner and Items(inner.count, lambda k: (start + k, inner.item(k)))
+    return inner and Items(inner.count, lambda k: (start + k, inner.item(k)), inner.length)
 
 
 def _zipped(*given: Any, strict: bool = False) -> Items | None:
@@ -161,12 +172,15 @@ def _zipped(*given: Any, strict: bool = False) -> Items | None:
         return None
     if strict and len({part.count for part in held}) > 1:
         return None
-    return Items(min(part.count for part in held), lambda k: tuple(part.item(k) for part in held))
+    lengths = [part.length or (lambda count=part.count: count) for part in held]
+    is_live = any(part.length is not None for part in held)
+    now = (lambda: min(length() for length in lengths)) if is_live else None
+    return Items(min(part.count for part in held), lambda k: tuple(part.item(k) for part in held), now)
 
 
 def _reversed(given: Any) -> Items | None:
     inner = items_of(given) if isinstance(given, range | TracerArray | list | tuple) else None
-    return inner and Items(inner.count, lambda k: inner.item(inner.count - 1 - k))
+    return inner and Items(inner.count, lambda k: inner.item(inner.count - 1 - k), inner.length)
 
 
 def _moved(made: NumberRange) -> Items:
