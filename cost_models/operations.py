@@ -9,7 +9,7 @@ from autofuse.errors import BackendError
 from autofuse.ir.dtypes import BOOL, DType
 from autofuse.ir.oprecord import OpClass
 from autofuse.ir.optable import scalar_op
-from autofuse.lower.statements import ArgReduce, Constant, Load, Map, Position, Reduce, Scan, Statement, Test
+from autofuse.lower.statements import ArgReduce, Carry, Constant, Load, Map, Position, Reduce, Scan, Statement, Test
 from autofuse.lower.tile import Dot, Phase
 
 Counts = tuple[tuple[OpClass, float], ...]
@@ -57,7 +57,7 @@ class StatementCosts:
                 return (("add", dtype, 1.0),)
             case Test(result):
                 self._types[result] = BOOL
-            case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype):
+            case Load(result, dtype) | Constant(result, dtype) | Position(result, dtype) | Carry(result, dtype):
                 self._types[result] = dtype
             case _:
                 pass

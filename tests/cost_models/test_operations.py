@@ -3,7 +3,7 @@
 from autofuse.cost_models.operations import StatementCosts, product_of
 from autofuse.ir.dtypes import BOOL, F32, F64
 from autofuse.ir.index import Symbol, of
-from autofuse.lower.statements import Constant, Map, Reduce
+from autofuse.lower.statements import Carry, Constant, Map, Reduce
 from autofuse.lower.tile import Dot, Matrix, Phase, RowBlock
 
 
@@ -11,6 +11,14 @@ def test_a_comparison_costs_what_its_operands_ask_for():
     costs = StatementCosts()
     assert costs.of(Constant(0, F64, 1.0)) == ()
     assert costs.of(Map(1, BOOL, "lt", (0, 0))) == (("compare", F64, 1),)
+
+
+def test_what_a_loop_carries_is_of_its_own_type_whatever_had_the_number_before():
+    """Stages number scalars anew: a condition that is carried was taken for a float, of which there is no `not`."""
+    costs = StatementCosts()
+    assert costs.of(Constant(0, F64, 1.0)) == ()
+    assert costs.of(Carry(0, BOOL, 5)) == ()
+    assert costs.of(Map(1, BOOL, "not", (0,))) == (("integer", BOOL, 1),)
 
 
 def test_a_reduction_costs_an_addition_of_its_type():
