@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -18,6 +18,7 @@ from autofuse.ir.graphtext import parse_graph, print_graph, to_text
 from autofuse.ir.literals import array_hash
 from autofuse.ir.types import parse_type
 from autofuse.testing.graphs import random_graph
+from tests.fixtures.examples import examples
 
 NAN, INF = math.nan, math.inf
 
@@ -94,7 +95,7 @@ def test_every_bit_pattern_of_sixteen_bit_floats(dtype, bits):
         round_trip(part.copy())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.sampled_from([d for d in dtypes.ALL if d.name not in ("bf16",)]).flatmap(
         lambda d: hnp.arrays(d.numpy, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autofuse.ir.digest import digest
@@ -13,6 +13,7 @@ from autofuse.ir.interpreter import interpret, interpret_values
 from autofuse.ir.optable import all_ops
 from autofuse.ir.verifier import verify
 from autofuse.testing.graphs import random_graph, random_inputs
+from tests.fixtures.examples import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 GRAPHS = st.builds(lambda nodes, seed: random_graph(np.random.default_rng(seed), nodes), st.integers(1, 16), SEEDS)
@@ -34,7 +35,7 @@ def renamed_and_reordered(graph: Graph, rng: np.random.Generator) -> Graph:
     return Graph("other", tuple(new[v] for v in graph.inputs), tuple(nodes), tuple(new[v] for v in graph.outputs))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(GRAPHS)
 def test_text_round_trip(graph):
     verify(graph)
@@ -45,7 +46,7 @@ def test_text_round_trip(graph):
     assert digest(again) == digest(graph)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(GRAPHS, SEEDS)
 def test_digest_ignores_names_and_order(graph, seed):
     other = renamed_and_reordered(graph, np.random.default_rng(seed))
@@ -53,7 +54,7 @@ def test_digest_ignores_names_and_order(graph, seed):
     assert digest(other) == digest(graph)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(GRAPHS, SEEDS)
 def test_values_are_finite_and_inputs_untouched(graph, seed):
     inputs = random_inputs(graph, np.random.default_rng(seed))

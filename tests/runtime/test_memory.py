@@ -15,6 +15,7 @@ from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.testing.fusions import LIMITS
 from autofuse.testing.partitions import plan_of
 from autofuse.testing.sketches import Sketch
+from tests.fixtures.examples import examples
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def padded(nbytes):
     return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
 
 
+@examples(100)
 @given(LIVES)
 def test_what_lives_at_the_same_time_lies_apart(lifetimes):
     offsets, total = plan_arena(lifetimes)
@@ -50,6 +52,7 @@ def test_what_lives_at_the_same_time_lies_apart(lifetimes):
                 assert high <= other_low or other_high <= low
 
 
+@examples(100)
 @given(LIVES)
 def test_the_arena_is_no_smaller_than_any_moment_needs_and_no_larger_than_the_sum(lifetimes):
     _, total = plan_arena(lifetimes)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autofuse.cost_models.base import KernelFacts
@@ -23,6 +23,7 @@ from autofuse.targets.cpu.decisions import cpu_schedule
 from autofuse.targets.cpu.device.defaults import default_calibration
 from autofuse.targets.cpu.device.describe import CpuDescription
 from autofuse.testing.cost_models import elementwise_kernel
+from tests.fixtures.examples import examples
 
 
 def machine(threads, l3_bytes=32 << 20):
@@ -96,7 +97,7 @@ def programs(draw):
     return TileProgram("p", tuple(buffers), ((Phase(grid, (RowGroup((stage,)),), lane),),), schedule)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(programs(), st.sampled_from([1, 2, 16]))
 def test_no_price_is_below_its_floor(program, threads):
     model = AnalyticalCpuModel(machine(threads))
