@@ -82,7 +82,8 @@ def scan(
     length = None if length is None else int(_whole("scan", "its length", length))
     lengths = {len(array) for array in arrays} | ({length} if length is not None else set[int]())
     if len(lengths) != 1:
-        raise trace_error(f"scan needs one length, got {sorted(lengths)}", "xs of equal leading extents, or length=n")
+        found = str(sorted(lengths)) if lengths else "neither arrays among xs nor a length"
+        raise trace_error(f"scan needs one length, got {found}", "xs of equal leading extents, or length=n")
     (count,) = lengths
     if count < 0:
         raise trace_error(f"scan needs a length of at least 0, got {count}", "length=n")

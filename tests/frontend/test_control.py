@@ -181,7 +181,8 @@ ERRORS: dict[str, Any] = {
     "scalar condition": lambda x: cond(x > 0, lambda: x, lambda: x),
     "result 0 of cond is f32": lambda x: cond(x.sum() > 0, lambda: x, lambda: x[:2]),
     "different structures": lambda x: cond(x.sum() > 0, lambda: x, lambda: (x, x)),
-    "scan needs one length": lambda x: scan(lambda c, v: (c, v), 0, (x, x[1:])),
+    "scan needs one length, got \\[": lambda x: scan(lambda c, v: (c, v), 0, (x, x[1:])),
+    "scan needs one length, got neither arrays among xs": lambda x: scan(lambda c, _: (c, None), x, None),
     "writes into an array of the enclosing function": lambda x: fori_loop(0, 3, lambda i, v: v + _written(x), x),
 }
 
