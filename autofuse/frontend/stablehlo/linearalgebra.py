@@ -10,12 +10,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from autofuse.frontend.stablehlo.emitter import Emitter
 from autofuse.frontend.stablehlo.operation import Operation
 from autofuse.frontend.stablehlo.refusals import UnsupportedOperation
 from autofuse.frontend.stablehlo.rules import Rule
+from autofuse.ir import dtypes
 from autofuse.ir.graph import Value
 from autofuse.ir.ops.library_calls import Operand, target_name
+from autofuse.ir.types import TensorType
 
 _LAPACK = "autofuse.ir.ops.lapack"
 _REDUCED = "autofuse.ir.ops.reduced_matrices"
@@ -43,8 +47,19 @@ def _fft(operation: Operation, emitter: Emitter) -> Sequence[Value]:
 
 
 def _cholesky(operation: Operation, emitter: Emitter) -> Sequence[Value]:
-    lower = operation.flag("lower", default=False)
-    return _called(operation, emitter, _LAPACK, "cholesky", 1, lower=lower)
+    """LAPACK's factor, with zeros in the other triangle, and NaN where a matrix has none."""
+    lower, type_ = operation.flag("lower", default=False), operation.type
+    rank, shape = type_.rank, type_.shape
+    name = target_name(_LAPACK, "potrf", [Operand(0)], {"lower": lower})
+    results = (type_, TensorType(shape[:-2], dtypes.I32))
+    factor, info = emitter.builder.emit_many("custom_call", operation.operands, call_target_name=name, results=results)
+    row, column = (emitter.emit("iota", shape=shape, dtype=dtypes.I32, iota_dimension=rank - n) for n in (2, 1))
+    own = emitter.emit("compare", row, column, direction="GE" if lower else "LE")
+    is_whole = emitter.emit("compare", info, emitter.full(0, info.type), direction="EQ")
+    stack = tuple(range(rank - 2))
+    known = emitter.emit("broadcast_in_dim", is_whole, shape=shape, broadcast_dimensions=stack)
+    inside = emitter.emit("select", own, factor, emitter.full(0, type_))
+    return (emitter.emit("select", known, inside, emitter.full(np.nan, type_)),)
 
 
 def _triangular_solve(operation: Operation, emitter: Emitter) -> Sequence[Value]:

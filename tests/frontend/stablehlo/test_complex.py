@@ -165,11 +165,11 @@ def test_triangular_systems_and_cholesky():
 def test_calls_are_named_and_may_be_refused():
     fn = unary("stablehlo.cholesky %a, lower = true", F, F)
     h = A @ A.T + 4 * np.eye(4, dtype=np.float32)
-    with pytest.warns(LeftToNumpyWarning, match=r"calls left to NumPy.*lapack\.cholesky at "):
+    with pytest.warns(LeftToNumpyWarning, match=r"calls left to NumPy.*lapack\.potrf at "):
         plan = af.compile(fn, h)
     assert_allclose(plan(h), np.linalg.cholesky(h), rtol=1e-4, atol=1e-5)
-    assert [role_of(node) for node in plan.graph.nodes] == [Role.CALL]
-    with pytest.raises(TraceError, match=r"lapack\.cholesky at .* is a call that no kernel computes"):
+    assert Role.CALL in map(role_of, plan.graph.nodes)
+    with pytest.raises(TraceError, match=r"lapack\.potrf at .* is a call that no kernel computes"):
         af.compile(fn, h, on_unsupported="error")
 
 

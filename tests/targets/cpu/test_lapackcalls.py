@@ -6,7 +6,7 @@ import pytest
 import autofuse as af
 from autofuse.ir.interpreter import Routine
 from autofuse.ir.ops import lapack
-from autofuse.targets.cpu.native import lapackcalls
+from autofuse.targets.cpu.native import driver, lapackcalls
 from autofuse.targets.cpu.native.opaque import OpaqueCall
 from tests.fixtures.stablehlomodules import module, tensor
 
@@ -120,6 +120,26 @@ def test_views_are_steps():
     plan = af.compile(af.from_stablehlo(module(body, [a, b], "tensor<2x4x2xf64>")), a, b)
     wanted = np.linalg.solve(np.tril(a.swapaxes(-1, -2)), b[:, 1:, ::2])
     np.testing.assert_allclose(plan(a, b), wanted, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("without_python")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lower", [True, False])
+def test_cholesky_has_one_triangle_and_nan_where_there_is_none(dtype, lower):
+    a = hermitian(3, 6, 6, dtype=dtype)
+    a[1] *= -1
+    body = f"%0 = stablehlo.cholesky %a, lower = {str(lower).lower()} : {tensor(a)}\nreturn %0 : {tensor(a)}"
+    found = af.compile(af.from_stablehlo(module(body, [a], tensor(a))), a)(a)
+    wanted = lapack.cholesky(a, lower)
+    assert np.isnan(wanted[1]).all()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_small_matrices_are_factorised_by_one_thread():
+    for size, few in ((20, True), (600, False)):
+        a = np.eye(size)
+        plan = af.compile(called("getrf", "", lapack.getrf(a), a), a)
+        assert driver.uses_blas(plan.executable.program.program.kernels) == few
 
 
 def test_what_is_other_than_expected_stays_pythons(monkeypatch):

@@ -35,6 +35,8 @@ _EXTERNALS = {
     for t in _REALS
     for routine, arity in _ROUTINES.items()
 }
+CALLS_BLAS = _EXTERNALS["af_blas_dgemm"]
+"""Among the `declares` of a kernel that calls BLAS by an address of its own: the library has one thread then."""
 
 _THREAD_CONTROLS = (
     ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),

@@ -24,6 +24,7 @@ from autofuse.ir.graph import Graph
 from autofuse.ir.interpreter import Routine
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.tile import OpaqueProgram
+from autofuse.targets.cpu.native.blas import CALLS_BLAS
 from autofuse.targets.cpu.native.lapackcalls import lapack_call
 from autofuse.targets.cpu.native.nativeprogram import KernelCode, PhaseCode
 from autofuse.targets.cpu.native.numpyloops import MOST_ARGUMENTS, NativeLoop, native_loop
@@ -33,6 +34,8 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 _WORD = (1 << 64) - 1
 _LOOP = "numpyloop"
+_ONE_THREADED_BYTES = 1 << 20
+"""Memory of a matrix whose factors BLAS's own threads make no sooner, and far later where other work has the cores."""
 _DECLARES = ("declare i32 @feclearexcept(i32)", "declare i32 @fetestexcept(i32)")
 
 
@@ -71,8 +74,11 @@ def opaque_code(form: CallForm) -> KernelCode:
         ),
         arguments=", ".join(f"ptr {p}" for p in pointers),
     )
+    declares: tuple[str, ...] = _DECLARES if form.file == _LOOP else ()
+    if form.arity and form.scratch_bytes <= _ONE_THREADED_BYTES:
+        declares = (CALLS_BLAS,)
     phase = PhaseCode(form.name, blocks=1, task_blocks=1, scratch_bytes=form.scratch_bytes)
-    return KernelCode(form.name, text, _DECLARES if form.file == _LOOP else (), ((phase,),))
+    return KernelCode(form.name, text, declares, ((phase,),))
 
 
 class OpaqueCall:
