@@ -213,6 +213,16 @@ def test_exact_cases_are_exact(run_map, dtype):
         assert run_map(name, np.zeros(1, dtype))[0] == at_zero
 
 
+@pytest.mark.parametrize(("dtype", "least", "none"), [(F32, -126, -150), (F64, -1022, -1075)])
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_subnormal_powers_are_made_as_integers(run_map, name, dtype, least, none):
+    scale = np.log(2) if name == "exp" else 1.0
+    ends = np.array([least, least + 0.5, none, none - 1], F64) * scale
+    near = (ends[:, None] * (1 + np.arange(-40, 41) * np.finfo(dtype).eps)).ravel()
+    x = np.concatenate([near, np.linspace(none - 2, least + 2, 4001) * scale, [np.nan, -np.inf, 0.0]]).astype(dtype)
+    assert_within(name, run_map(name, x, lanes=8), reference(name, x), 1.0, x)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("name", BOUNDS)
 def test_every_narrow_float_is_rounded_from_f32(run_map, name, dtype):

@@ -6,6 +6,8 @@ underflow fall out of the final scaling; NaN passes through every clamp and prod
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from autofuse.targets.cpu.vectormath import coefficients
 from autofuse.targets.cpu.vectormath.formats import (
     PowerOfTwo,
@@ -16,6 +18,7 @@ from autofuse.targets.cpu.vectormath.formats import (
     polynomial,
 )
 from autofuse.targets.cpu.vectormath.lanes import Lanes
+from autofuse.targets.cpu.vectormath.rare import mended
 
 
 def reduce_ln2(x: Lanes, shift: int = 0) -> tuple[Lanes, PowerOfTwo]:
@@ -51,30 +54,54 @@ def exp_of_negative(x: Lanes) -> Lanes:
 
 
 def _exp_below(x: Lanes, high: float | None) -> Lanes:
-    live, safe = _without_underflow(x, -104.0 if x.element == "float" else -746.0, high)
-    r, power = reduce_ln2(safe, format_of(x).bias)
-    return live.select(power.times(exp_reduced(r)), 0.0)
+    single = x.element == "float"
+
+    def scaled(safe: Lanes, shift: int) -> tuple[Lanes, PowerOfTwo]:
+        r, power = reduce_ln2(safe, shift)
+        return exp_reduced(r), power
+
+    # just below ln(2**-126) and ln(2**-1022); below the second numbers e**x rounds to 0
+    least, none = (-87.33655, -104.0) if single else (-708.39642, -746.0)
+    return _without_underflow(x, least, none, high, scaled)
 
 
-def _without_underflow(x: Lanes, low: float, high: float | None) -> tuple[Lanes, Lanes]:
-    """Where `x` is not below `low`, and `x` with 0 in the other places, at most `high`.
+def _without_underflow(
+    x: Lanes, least: float, none: float, high: float | None, scaled: Callable[[Lanes, int], tuple[Lanes, PowerOfTwo]]
+) -> Lanes:
+    """A power of at most `high`, by a number and the power of two that scales it (`scaled`, of x and a shift).
 
-    Scaling e**x down for such arguments would give 0 too, but by way of subnormals, which cost a hundred cycles each: a
-    masked softmax is full of them.
+    Products that are subnormal cost a hundred cycles each, and a masked softmax, or distances under an exponential, are
+    full of them: below `none` the power is 0, and below `least` it is made as an integer.
     """
-    live = ~(x < low)
-    return live, live.select(x if high is None else at_most(x, high), 0.0)
+    fmt = format_of(x)
+    live = ~(x < least)
+    number, power = scaled(live.select(x if high is None else at_most(x, high), 0.0), fmt.bias)
+    usual = live.select(power.times(number), 0.0)
+    small = ~live & ~(x < none)
+    return mended(usual, small, lambda: small.select(_as_integer(*scaled(small.select(x, least), fmt.least)), usual))
+
+
+def _as_integer(number: Lanes, power: PowerOfTwo) -> Lanes:
+    """`number * 2**n`, rounded once, where the bits of what is subnormal are an integer: that of smallest ones in it.
+
+    `power` is the one by which there are so many.
+    """
+    fmt = format_of(number)
+    return ((number * power.value() + fmt.unit).bits() - fmt.unit_bits).as_float()
 
 
 def exp2(x: Lanes) -> Lanes:
     """2**x; exact at integers."""
     single = x.element == "float"
-    low, high = (-151.0, 129.0) if single else (-1076.0, 1025.0)
-    live, safe = _without_underflow(x, low, high)
-    n, power = nearest_power(safe, 1.0, format_of(x).bias)
-    r = safe - n
-    factor = polynomial(r, coefficients.EXP2_F32 if single else coefficients.EXP2_F64)
-    return live.select(power.times(factor.fma(r, 1.0)), 0.0)
+    least, none, high = (-126.0, -151.0, 129.0) if single else (-1022.0, -1076.0, 1025.0)
+
+    def scaled(safe: Lanes, shift: int) -> tuple[Lanes, PowerOfTwo]:
+        n, power = nearest_power(safe, 1.0, shift)
+        r = safe - n
+        factor = polynomial(r, coefficients.EXP2_F32 if single else coefficients.EXP2_F64)
+        return factor.fma(r, 1.0), power
+
+    return _without_underflow(x, least, none, high, scaled)
 
 
 def expm1(x: Lanes) -> Lanes:

@@ -39,6 +39,21 @@ class Format:
         return 1.5 * 2.0**self.fraction
 
     @property
+    def least(self) -> int:
+        """2**-least is the smallest subnormal number, of which the bits of all others count how many they are."""
+        return self.bias + self.fraction - 1
+
+    @property
+    def unit(self) -> float:
+        """2**fraction: added to a smaller number that is not negative, it leaves the nearest integer in the bits."""
+        return 2.0**self.fraction
+
+    @property
+    def unit_bits(self) -> int:
+        """The bit pattern of `unit`."""
+        return (self.bias + self.fraction) << self.fraction
+
+    @property
     def magic_bits(self) -> int:
         """The bit pattern of `magic`."""
         return ((self.bias + self.fraction) << self.fraction) | (1 << (self.fraction - 1))
