@@ -35,7 +35,7 @@ CASES = {
     "at.apply of integers": still(lambda x, i: x.at[i].apply(lambda v: v * v - 3), whole(0, 9, 9), INSIDE),
     "at.apply of a slice": of(lambda x: x.at[2:5, 1].apply(jnp.log), X),
     "at of two indices": of(lambda x, i, j, u: x.at[i, j].add(u), X, INSIDE, whole(0, 4, 6), U[:, 0]),
-    "at of a mask": of(lambda x, u: x.at[jnp.asarray(MASK)].set(u[0]), X, U),
+    "at of a mask": of(lambda x, u: x.at[MASK].set(u[0]), X, U),
     "at of a slice and an index": of(lambda x, i, u: x.at[1:7, i].multiply(u[:, :3]), X, whole(0, 4, 3), U),
     "at of steps": of(lambda x, u: x.at[::2, ::-1].add(u[:5]), X, U),
     "at of an ellipsis": of(lambda x, i, u: x.at[..., i].max(u[0, :3]), X, whole(0, 4, 3), U),
