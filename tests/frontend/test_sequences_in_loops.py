@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from autofuse.errors import TraceError
 from autofuse.frontend.traced import trace
 from autofuse.ir.interpreter import interpret
 from tests.frontend.rolled import agree, loops
@@ -215,6 +216,39 @@ def test_lists_and_deques_are_state(program) -> None:
 
 def test_data_may_end_a_loop_that_changes_a_deque() -> None:
     assert loops(agree(ended_by_data, RNG.random(3), unrolled=False)) == ["while"]
+
+
+# branches
+
+
+def pushed_where_large(x):
+    line, values, s = deque([0.0] * 5, maxlen=5), [x[0], x[1], 0.5], 0.0
+    for v in x:
+        if v > 0.5:
+            line.append(v)
+            values[0], values[2] = values[2] + v, values[0] * 0.5
+        else:
+            values.insert(0, values.pop() * 0.5)
+        s += line[0] + values[1]
+    if s > 3.0:
+        line.rotate(1)
+    return s, np.array(line), values[0], values[1], values[2]
+
+
+def test_sides_may_change_lists_and_deques_of_one_length() -> None:
+    for _ in range(4):
+        agree(pushed_where_large, RNG.random(24), unrolled=False)
+
+
+def test_sides_that_leave_lists_of_different_lengths_are_refused() -> None:
+    def pushed(x):
+        line = deque([0.0])
+        if x[0] > 0.5:
+            line.append(x[1])
+        return sum(line)
+
+    with pytest.raises(TraceError, match="line has 2 elements on one side and 1 on the other"):
+        trace(pushed, RNG.random(2))
 
 
 # one list by two names

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontend.forks import CannotRollError, Fork
+from autofuse.frontend.forks import CannotRollError, Fork, HeldError
 from autofuse.frontend.promotion import convert, result_dtype, value_of
 from autofuse.frontend.regions import Region
 from autofuse.frontend.rolling.appending import growing_lists
@@ -17,6 +17,7 @@ from autofuse.frontend.rolling.nothing import absent_of, is_part, like, maybe, p
 from autofuse.frontend.rolling.numbers import Atom, Comparison, Number, Truth, floating, larger, truth_of
 from autofuse.frontend.rolling.places import Place, put_back
 from autofuse.frontend.rolling.returns import is_returned
+from autofuse.frontend.rolling.sequences import Sequences, own_copies, refill
 from autofuse.frontend.tracecontext import Checks, current, innermost_fork, innermost_loop
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.graph import Value
@@ -58,7 +59,30 @@ def branch(
     `live`: the variables that are read behind them before they are bound again; others are not joined. `appended`:
     those whose lists they only append to. Raises CannotRollError where they leave what no graph can choose from.
     """
-    entry = frame.get(names)
+    sequences = Sequences(frame)
+    held: list[str] = []
+    while True:
+        try:
+            return _branch(test, frame, names, live, sides, appended, held)
+        except HeldError as error:
+            name = sequences.name_of(error)
+            if name is None or name in (*held, *names):
+                raise
+            held.append(name)
+
+
+def _branch(
+    test: TracerArray,
+    frame: Frame,
+    names: Sequence[str],
+    live: Container[Any],
+    sides: Sequence[Callable[[], Any]],
+    appended: Sequence[str],
+    held: Sequence[str],
+) -> Any:
+    """As `branch`. `held`: variables whose lists and deques a side changes: each side gets one of its own."""
+    entry = frame.get((*names, *held))
+    lists = {name: entry[name] for name in held}
     around, growing = innermost_fork(), growing_lists(frame, appended)
     traced: list[_Side] = []
     forks: list[Fork] = []
@@ -69,6 +93,7 @@ def branch(
             fork.lists = growing.held(forks)
             frame.tell(fork, names)
             fork.present = test.settles[len(traced)]
+            frame.set(own_copies(lists, fork))
             forks.append(fork)
             region = Region("branch", (), fork=fork)
             try:
@@ -78,7 +103,9 @@ def branch(
                 set_ = put_back(fork)
             new = {f"element {number}": value for number, (_, value) in enumerate(fork.appended)}
             with region.entered():
-                ends = {name: settled(end) for name, end in {**frame.get(names), "": returned, **set_, **new}.items()}
+                held_ends = own_copies(frame.get(held), fork, list)
+                found = {**frame.get(names), **held_ends, "": returned, **set_, **new}
+                ends = {name: settled(end) for name, end in found.items()}
             traced.append(_Side(region, fork, ends))
         receivers = _receivers(*traced)
     finally:
@@ -98,8 +125,9 @@ def branch(
         joined.append(_Joined((values[0], values[1]), storage.write))
     after: dict[Name, Any] = {**entry}
     elements = [f"element {number}" for number in range(len(receivers))]
-    wanted = {*places, *elements, ""}
-    for name in (*names, *places, *elements, ""):
+    _require_as_long(lists, traced)
+    wanted = {*places, *elements, *held, ""}
+    for name in (*names, *held, *places, *elements, ""):
         if name in wanted or name in live or first.ends[name] is second.ends[name]:
             _join(test, name, first, second, after, joined)
         else:
@@ -109,10 +137,26 @@ def branch(
     returned = whole.pop("")
     for receiver, name in zip(receivers, elements, strict=True):
         growing.append(around, receiver, whole.pop(name))
-    frame.set({name: value for name, value in whole.items() if isinstance(name, str)})
-    for place in places:
-        place.set(whole[place])
+    _set(frame, whole, lists)
     return returned
+
+
+def _set(frame: Frame, whole: dict[Name, Any], lists: Mapping[str, Any]) -> None:
+    """Have variables, lists and places be what the sides left."""
+    for name, before in lists.items():
+        refill(before, whole.pop(name))
+    frame.set({name: value for name, value in whole.items() if isinstance(name, str)})
+    for name, value in whole.items():
+        if isinstance(name, Place):
+            name.set(value)
+
+
+def _require_as_long(lists: Mapping[str, Any], sides: Sequence[_Side]) -> None:
+    """Raise CannotRollError where the sides leave lists of different lengths."""
+    for name in lists:
+        first, second = (side.ends[name] for side in sides)
+        if len(first) != len(second):
+            raise CannotRollError(f"{name} has {len(first)} elements on one side and {len(second)} on the other")
 
 
 def _receivers(first: _Side, second: _Side) -> list[list[Any]]:

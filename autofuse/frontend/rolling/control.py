@@ -207,15 +207,16 @@ class Roller:
                     rolled = roll(body, items, found, first, last - first, ends)
                 break
             except CannotRollError as error:
-                reason = error.reason
-                if error.first and (first < _PEELED or error.first > 1):
-                    for _ in range(error.first if items.length is None else 1):
-                        body(items.item(first))
-                        first += 1
-                elif error.last and items.count - last < _PEELED:
-                    last -= 1
-                else:
-                    break
+                reason, alone, ends = error.reason, error.first, error.last
+            # what the error knows of holds the lists of variables, which is why nothing is traced before it is gone
+            if alone and (first < _PEELED or alone > 1):
+                for _ in range(alone if items.length is None else 1):
+                    body(items.item(first))
+                    first += 1
+            elif ends and items.count - last < _PEELED:
+                last -= 1
+            else:
+                break
         if rolled:
             alone = items.count - rolled
             self._note(told, f"{rolled} iterations became a loop" + (f", {alone} stand alone" if alone else ""))

@@ -9,7 +9,7 @@ iterations bind the variable anew, a new one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from autofuse.frontend.forks import CannotRollError, Fork, HeldError
@@ -122,15 +122,7 @@ class Held:
             return self._before
         if not self._is_same:
             return _noted(_like(self._before, items))
-        if isinstance(self._before, deque):
-            self._before.clear()
-            self._before.extend(items)
-            return self._before
-        for place, item in enumerate(items):
-            if isinstance(item, list):
-                self._before[place][:] = item
-            else:
-                self._before[place] = item
+        refill(self._before, items)
         return self._before
 
 
@@ -210,6 +202,26 @@ class CarriedList:
         """What the variable is bound to behind the loop."""
         assert self._last is not None
         return self._held.left(listed(fresh(self._last, is_scalar=False), self._kind))
+
+
+def refill(held: Any, items: Iterable[Any]) -> None:
+    """Have a list or deque hold other elements, as many; of lists in it, those lists."""
+    if isinstance(held, deque):
+        held.clear()
+        held.extend(items)
+        return
+    for place, item in enumerate(items):
+        if type(item) is list and type(held[place]) is list:
+            held[place][:] = item
+        else:
+            held[place] = item
+
+
+def own_copies(held: Mapping[str, Any], fork: Fork, kind: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Lists and deques of a region's own with the elements of others. `kind`: makes them all lists, say."""
+    found = {name: _like(one, one) if kind is None else kind(one) for name, one in held.items()}
+    fork.objects.update({id(one): one for one in found.values()})
+    return found
 
 
 def is_long(content: Any, kind: Kind | None) -> bool:
