@@ -288,7 +288,15 @@ def longer(x):
     return len(line), sum(line)
 
 
-@pytest.mark.parametrize("program", [two_names, kept_rows, bound_twice, longer])
+def names_of_two_lengths(x):
+    a, b = [*x[:20]], [0.0]
+    for _ in range(22):
+        a, b = b, a
+        b.reverse()
+    return a[0], len(a), b[0], len(b)
+
+
+@pytest.mark.parametrize("program", [names_of_two_lengths, two_names, kept_rows, bound_twice, longer])
 def test_lists_that_others_hold_are_as_pythons(program) -> None:
     agree(program, RNG.random(40))
 

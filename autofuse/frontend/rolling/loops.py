@@ -112,7 +112,7 @@ def _settled(  # noqa: C901  # a case for each thing that may be learnt
             if name is None or name in known.held:
                 frame.set(entry)
                 raise
-            entry |= frame.get([name])
+            entry = {**frame.get([name]), **entry}  # what the body binds was noted before it did
             known.held.add(name)
         except ListError as list_:
             known.held.add(list_.name)
