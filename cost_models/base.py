@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from numpy.typing import NDArray
 
@@ -15,6 +15,8 @@ from autofuse.lower.tile import OpaqueProgram, TileProgram
 Bound = Literal["memory", "compute", "overhead", "serial", "library"]
 """The term that limits a kernel: moving bytes, vector arithmetic, launches and loop entries, chains of dependent
 operations, or the calls into BLAS and the interpreter."""
+
+BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,9 @@ class Prices:
     features: NDArray[Any] | None = None
     """f64[n, m]: rows of `features.matrix`, by which what was measured of some kernels tells something of others (see
     `covariates`); None = not said."""
+    terms: NDArray[Any] | None = None
+    """f64[n, 5]: microseconds of what may limit each kernel, in the order of `BOUNDS`. They overlap, so they add up to
+    more than `us`; None = not said."""
 
 
 class CostModel(Protocol):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.lazydataclass import dataclass, field
 from autofuse.lower.tile import Space
 
-FEATURES_VERSION = 9
+FEATURES_VERSION = 10
 """Raised when a field or a column changes its meaning; a learned model of another version must not be used."""
 
 

@@ -132,6 +132,20 @@ class LoopNest:
         )
 
 
+def grouped(nest: LoopNest, symbol: Symbol, together: int) -> LoopNest:
+    """The nest when so many iterations of its innermost loop, over `symbol`, are done for a vector before the next one.
+
+    It tells how memory is walked: its rounds are no counts of work.
+    """
+    at = nest.positions[symbol]
+    rounds, spans = list(nest.rounds), dict(nest.spans)
+    rounds[at] = -(-rounds[at] // together)
+    inside = min(together, symbol.extent)
+    spans[symbol] = spans[symbol][: at + 1] + (inside,) * (nest.depth - at)
+    fields = nest.positions, nest.vectorised, nest.lanes, nest.unroll, nest.copies
+    return LoopNest(rounds, nest.vectors, nest.extents, spans, *fields)
+
+
 def _products(factors: Sequence[Number]) -> tuple[Number, ...]:
     done: list[Any] = [1]
     for factor in factors:

@@ -50,7 +50,7 @@ class Access(NamedTuple):
     exact: bool
     """It certainly happens at every position: no mask, no run-time position, no quotient."""
     most: tuple[int, ...] | None = None
-    """For run-time positions: for each depth, how often it happens while the loops from there on run."""
+    """For run-time positions: for each depth, the lines that it meets at most while the loops from there on run."""
     copies: int = 1
     """Copies of the buffer side by side: one per lane for the scratch of grid points that share a vector."""
     share: float = 1.0
@@ -111,6 +111,7 @@ def access_of(
     """An access at an offset that is no sum of loops; `depths` are those of the scalars it reads as positions."""
     terms: list[tuple[int, tuple[int, ...]]] = []
     depth, most = 0, None
+    known: list[tuple[int, tuple[int, ...]]] = []
     for variable, step in offset.terms:
         counts, moved = _walk(variable, nest, depths)
         depth = max(depth, moved)
@@ -120,13 +121,24 @@ def access_of(
             if reach > _SPARSE * counts[0]:
                 step = sparse
             most = ()
+        elif isinstance(variable, Symbol):
+            known.append((step, counts))
         terms.append((step, counts))
     if most is not None:
         times = nest.elements_to[depth]
-        most = tuple(int(max(times // max(entered, 1), 1)) for entered in nest.rounds_to)
+        runs = [extent_of(steps, buffer.type.dtype.itemsize) for steps in _steps(known, nest)]
+        most = tuple(
+            int(max(times // max(entered * run.run_elements, 1), 1)) * _run_lines(run, buffer.type.dtype.itemsize)
+            for entered, run in zip(nest.rounds_to, runs, strict=True)
+        )
     copies = nest.copies if buffer.space is Space.SCRATCH else 1
     walk = _walk_of(terms, nest, depth, 0, 0)
     return Access(buffer, offset.constant, walk, write, False, most, copies, share)
+
+
+def _run_lines(extent: Extent, itemsize: int) -> int:
+    """Lines of one run of neighbouring elements that begins anywhere on a line, at least."""
+    return -(-extent.run_elements * itemsize // LINE_BYTES)
 
 
 def _steps(terms: Sequence[tuple[int, tuple[int, ...]]], nest: LoopNest) -> tuple[Steps, ...]:
@@ -222,7 +234,7 @@ class _Group:
         self.reads = self.writes = 0
         """How often the region is read from its start, and written."""
         self.most: int | None = None
-        """Accesses per entry, where positions are known at run time only."""
+        """Lines per entry, where positions are known at run time only."""
         self.share = access.share
         """Of the region that is touched at all."""
 

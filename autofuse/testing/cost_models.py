@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from autofuse.cost_models.base import Bound, CostModel, KernelFacts
+from autofuse.cost_models.base import BOUNDS, CostModel, KernelFacts
 from autofuse.ir.dtypes import F32, DType
 from autofuse.ir.index import Symbol, of
 from autofuse.ir.types import TensorType
@@ -81,7 +81,17 @@ class CostModelContract:
             assert (column > 0).all()
         assert (prices.us >= prices.floor_us).all()
         assert len(prices.bound) == len(kernels)
-        assert set(prices.bound) <= set(get_args(Bound))
+        assert set(prices.bound) <= set(BOUNDS)
+
+    def test_terms_are_microseconds_of_what_may_limit_a_kernel(self) -> None:
+        """A model may say none."""
+        kernels = sample_kernels()
+        terms = self.model().price(kernels).terms
+        if terms is not None:
+            assert terms.shape == (len(kernels), len(BOUNDS))
+            assert np.isfinite(terms).all()
+            assert (terms >= 0).all()
+            assert (terms.max(axis=1) > 0).all()
 
     def test_an_empty_batch_gives_empty_answers(self) -> None:
         """No kernels, no prices."""

@@ -49,7 +49,7 @@ class LearnedModel:
             return replace(prices, sigma=prices.sigma * DOUBT)
         if prices.features is None:
             raise ModelError(f"model {self._base_name!r} gives no features, from which a learned one corrects prices")
-        rows = covariates(prices.us, prices.bound, prices.features)
+        rows = covariates(prices.us, prices.bound, prices.features, prices.terms)
         bad = np.argwhere(np.isnan(rows))
         if len(bad):
             number, column = bad[0]

@@ -116,7 +116,7 @@ class Corrected:
         prices = self.base.price(kernels)
         if not kernels:
             return prices
-        mean, sigma = self.predict(covariates(prices.us, prices.bound, prices.features), prices.sigma)
+        mean, sigma = self.predict(covariates(prices.us, prices.bound, prices.features, prices.terms), prices.sigma)
         return replace(prices, us=np.maximum(prices.us * np.exp(mean), prices.floor_us), sigma=sigma)
 
     def write_us(self, value: TensorType) -> float:

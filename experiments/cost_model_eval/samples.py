@@ -51,6 +51,8 @@ class Samples:
     bound: Sequence[str]
     features: NDArray[Any]
     """f64[n, m]: `Prices.features`."""
+    terms: NDArray[Any]
+    """f64[n, 5]: `Prices.terms`."""
     faults: Sequence[str] = ()
     """Why some cannot be lowered by this autofuse, once each."""
 
@@ -67,7 +69,7 @@ class Samples:
     @cached_property
     def rows(self) -> NDArray[Any]:
         """What regressions read."""
-        return covariates(self.us, self.bound, self.features)
+        return covariates(self.us, self.bound, self.features, self.terms)
 
     def numbered(self, by: str) -> NDArray[Any]:
         """i64[n]: equal for records of one program (`grouped`), `family`, `kernel` or `machine`, whatever its threads.
@@ -134,7 +136,7 @@ def _priced(
 ) -> Samples:
     us, floor, sigma = (np.zeros(len(kept)) for _ in range(3))
     bound = [""] * len(kept)
-    features: list[NDArray[Any]] = [np.empty(0)] * len(kept)
+    features, terms = ([np.empty(0)] * len(kept) for _ in range(2))
     of_target: dict[int, list[int]] = {}
     for number, (target, _) in enumerate(facts):
         of_target.setdefault(id(target), []).append(number)
@@ -143,12 +145,13 @@ def _priced(
         for start in range(0, len(numbers), _BATCH):
             batch = numbers[start : start + _BATCH]
             prices = model.price([facts[number][1] for number in batch])
-            if prices.features is None:
-                raise MeasureError(f"the model {model.describe()['name']!r} gives no features")
+            if prices.features is None or prices.terms is None:
+                raise MeasureError(f"the model {model.describe()['name']!r} gives no features, or no terms")
             us[batch], floor[batch], sigma[batch] = prices.us, prices.floor_us, prices.sigma
             for place, number in enumerate(batch):
                 bound[number], features[number] = prices.bound[place], prices.features[place]
-    return Samples(seen, kept, us, floor, sigma, bound, np.array(features), faults)
+                terms[number] = prices.terms[place]
+    return Samples(seen, kept, us, floor, sigma, bound, np.array(features), np.array(terms), faults)
 
 
 def lowered(one: Observation, target: Target) -> Any:

@@ -77,13 +77,17 @@ class Remembered:
         """See `CostModel.price`. What compilers said is not looked at."""
         fresh = list({one.program: one for one in kernels if one.program not in self._known}.values())
         said = self.base.price(fresh)
-        rows = np.empty((len(fresh), 0)) if said.features is None else said.features
-        for one, *row in zip(fresh, said.us, said.sigma, said.floor_us, said.bound, rows, strict=True):
+        none = np.empty((len(fresh), 0))
+        rows, terms = (none if given is None else given for given in (said.features, said.terms))
+        for one, *row in zip(fresh, said.us, said.sigma, said.floor_us, said.bound, rows, terms, strict=True):
             self._known[one.program] = tuple(row)
         known = [self._known[one.program] for one in kernels]
         us, sigma, floor_us = (np.array([row[n] for row in known], np.float64) for n in range(3))
-        features = None if said.features is None else np.array([row[4] for row in known] or said.features)
-        return Prices(us, sigma, floor_us, tuple(row[3] for row in known), said.headroom, features)
+        features, terms = (
+            None if given is None else np.array([row[place] for row in known] or given)
+            for place, given in ((4, said.features), (5, said.terms))
+        )
+        return Prices(us, sigma, floor_us, tuple(row[3] for row in known), said.headroom, features, terms)
 
     def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, cast, get_args
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.cost_models.base import Bound, CostModel, KernelFacts, Prices
+from autofuse.cost_models.base import BOUNDS, CostModel, KernelFacts, Prices
 from autofuse.cost_models.features import COLUMNS
 from autofuse.errors import AutofuseError, PluginError, SearchError
 from autofuse.fusion.userrules import Legality
@@ -33,7 +33,6 @@ those has them. The answer for the same nodes is always the same.
 """
 
 _MODEL_METHODS = ("price", "write_us", "describe")
-_BOUNDS = get_args(Bound)
 _MOST_WORDS = 1000
 """Characters of a reason."""
 _ROUNDING = 1 + 1e-6
@@ -122,13 +121,14 @@ class CheckedModel:
         if not isinstance(bound, tuple | list) or len(bound) != len(kernels):
             self._fail(f"price() gave bound={bound!r:.80} for {len(kernels)} kernels; there must be one for each")
         for word in bound:
-            if word not in _BOUNDS:
-                self._fail(f"price() gave the bound {word!r:.80}; there are {', '.join(_BOUNDS)}")
+            if word not in BOUNDS:
+                self._fail(f"price() gave the bound {word!r:.80}; there are {', '.join(BOUNDS)}")
         headroom = cast("object", found.headroom)
         if headroom is not None and not (isinstance(headroom, int | float) and 0 < headroom < math.inf):
             self._fail(f"price() gave headroom={headroom!r:.80}; it must be None, or a number above 0")
-        features = None if found.features is None else self._features(found, len(kernels))
-        return Prices(us, sigma, np.minimum(floor, us), tuple(bound), headroom, features)
+        features = self._rows(found, "features", len(kernels), len(COLUMNS))
+        terms = self._rows(found, "terms", len(kernels), len(BOUNDS))
+        return Prices(us, sigma, np.minimum(floor, us), tuple(bound), headroom, features, terms)
 
     def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`. Raises PluginError."""
@@ -154,13 +154,15 @@ class CheckedModel:
             self._fail(f"price() gave {name} of shape {column.shape} for {count} kernels")
         return column
 
-    def _features(self, prices: Prices, count: int) -> NDArray[Any]:
+    def _rows(self, prices: Prices, name: str, count: int, columns: int) -> NDArray[Any] | None:
+        if getattr(prices, name) is None:
+            return None
         try:
-            rows = np.asarray(prices.features, np.float64)
+            rows = np.asarray(getattr(prices, name), np.float64)
         except (TypeError, ValueError):
-            self._fail("price() gave features that are no numbers")
-        if rows.shape != (count, len(COLUMNS)) or not np.isfinite(rows).all():
-            self._fail(f"price() gave features of shape {rows.shape}; they must be finite, ({count}, {len(COLUMNS)})")
+            self._fail(f"price() gave {name} that are no numbers")
+        if rows.shape != (count, columns) or not np.isfinite(rows).all():
+            self._fail(f"price() gave {name} of shape {rows.shape}; they must be finite, ({count}, {columns})")
         return rows
 
     def _answer(self, method: str, call: Callable[[], object]) -> object:

@@ -211,11 +211,11 @@ def class_prices(
     programs = {candidate.digest: candidate.program for candidate in candidates}
     distinct = {id(program): KernelFacts(program, compiled.get(digest)) for digest, program in programs.items()}
     prices = model.price(list(distinct.values()))
-    rows = [None] * len(distinct) if prices.features is None else prices.features
+    rows, terms = ([None] * len(distinct) if said is None else said for said in (prices.features, prices.terms))
     found = {
-        key: ClassPrice(float(us), bound, float(floor), float(sigma), prices.headroom, row)
-        for key, us, bound, floor, sigma, row in zip(
-            distinct, prices.us, prices.bound, prices.floor_us, prices.sigma, rows, strict=True
+        key: ClassPrice(float(us), bound, float(floor), float(sigma), prices.headroom, row, term)
+        for key, us, bound, floor, sigma, row, term in zip(
+            distinct, prices.us, prices.bound, prices.floor_us, prices.sigma, rows, terms, strict=True
         )
     }
     return {digest: found[id(program)] for digest, program in programs.items()}

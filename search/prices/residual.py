@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.cost_models.base import BOUNDS
 from autofuse.cost_models.covariates import covariates
 from autofuse.cost_models.features import COLUMNS as FEATURES
 from autofuse.lazydataclass import dataclass, field
@@ -37,6 +38,8 @@ class ClassPrice:
     """How much faster than its known rates the floor takes the device to be; None = not said."""
     features: NDArray[Any] | None = field(default=None, compare=False)
     """The kernel's row of `Prices.features`; None = not said."""
+    terms: NDArray[Any] | None = field(default=None, compare=False)
+    """The same of `Prices.terms`."""
 
 
 class Residual:
@@ -95,6 +98,12 @@ def _spread(prices: Sequence[ClassPrice]) -> NDArray[Any]:
 
 def _rows(prices: Sequence[ClassPrice]) -> NDArray[Any]:
     us = np.array([max(price.predicted_us, 1e-9) for price in prices], np.float64)
-    unknown = np.zeros(len(FEATURES))
-    features = np.array([unknown if price.features is None else price.features for price in prices], np.float64)
-    return covariates(us, [price.bound for price in prices], features.reshape(len(prices), len(FEATURES)))
+    features = _matrix([price.features for price in prices], len(FEATURES))
+    terms = _matrix([price.terms for price in prices], len(BOUNDS))
+    return covariates(us, [price.bound for price in prices], features, terms)
+
+
+def _matrix(rows: Sequence[NDArray[Any] | None], columns: int) -> NDArray[Any]:
+    """Rows below each other; zeros for those that are not said."""
+    unknown = np.zeros(columns)
+    return np.array([unknown if row is None else row for row in rows], np.float64).reshape(len(rows), columns)

@@ -3,7 +3,7 @@
 import pytest
 
 from autofuse.cost_models.features import FarWalk
-from autofuse.ir.dtypes import F32, I64
+from autofuse.ir.dtypes import F16, F32, I64
 from autofuse.ir.index import Affine, Element, Symbol, of
 from autofuse.ir.pieces import Condition
 from autofuse.lower.statements import Constant, Load, Map, Store
@@ -80,3 +80,27 @@ def test_one_element_of_each_row_touches_a_line_of_each_row():
     buffers = (buffer("at", (100,), dtype=I64), buffer("x", (100, 50000)), buffer("y", (100,), Space.OUTPUT))
     found = features(program(phase, *buffers))
     assert found.buffers[1].read_bytes == 100 * 64
+
+
+def test_rows_at_run_time_positions_bring_their_lines_once():
+    i, j = Symbol("i0", 1000), Symbol("i1", 64)
+    row = Affine(0, ((Element("0", (), 0, 24_999), 64),)) + of(j)
+    body = (Load(0, I64, "at", of(i)), Load(1, F32, "x", row), Store("y", of(i) * 64 + of(j), 1))
+    phase = Phase((i, j), (RowGroup((Stage((), body, None),)),), j)
+    buffers = (buffer("at", (1000,), dtype=I64), buffer("x", (25_000, 64)), buffer("y", (1000, 64), Space.OUTPUT))
+    found = features(program(phase, *buffers))
+    # 1000 rows of four lines each, not a line for each of their elements
+    assert found.buffers[1].read_bytes == 1000 * 256
+    assert found.phases[0].reuse.traffic(16 << 10)[0] == pytest.approx(1000 * 256 + 1000 * 8, abs=64)
+
+
+def test_elements_of_16_bits_are_gathered_one_by_one():
+    i = Symbol("i0", 1600)
+    stages = {}
+    for dtype in (F32, F16):
+        body = (Load(0, dtype, "x", of(i) * 100), Store("y", of(i), 0))
+        phase = Phase((i,), (RowGroup((Stage((), body, None),)),), i)
+        buffers = buffer("x", (160_000,), dtype=dtype), buffer("y", (1600,), Space.OUTPUT, dtype=dtype)
+        stages[dtype] = only_stage(features(program(phase, *buffers)))
+    assert stages[F32].operations["gather", "f32"] == 100
+    assert stages[F16].operations["gather", "f32"] == 3 * 100

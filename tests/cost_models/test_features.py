@@ -254,8 +254,8 @@ def test_lanes_that_lie_pages_apart_step_far():
     stages = (Stage((k,), body, None), Stage((), (Store("y", of(i), 1),), None))
     phase = Phase((i,), (RowGroup(stages),), i)
     total, _ = features(program(phase, buffer("x", (4096, 2080)), buffer("y", (4096,), Space.OUTPUT))).phases[0].stages
-    # 64 vectors of 16 rows are walked together; the next element of each row lies on the same page
-    assert total.far_walks == (FarWalk(4096 * 64, 64 * 16, write=False),)
+    # 64 vectors of 16 rows are walked together, 8 elements of each row before the next vector: these lie on one page
+    assert total.far_walks == (FarWalk(4096 * 64 / 8, 64 * 16, write=False),)
     assert total.operations[("gather", "f32")] == 4096 * 64 / 16
 
 
@@ -266,9 +266,19 @@ def test_a_cache_that_holds_no_round_of_a_loop_meets_no_line_again():
     phase = Phase((i,), (RowGroup(stages),), i)
     found = features(program(phase, buffer("x", (1024, 80)), buffer("y", (1024,), Space.OUTPUT))).phases[0].reuse
     results = 1024 * 4
-    # rows begin on every fifth line: one round of k takes 64 KB of lines, and brings in 16 rounds' elements
+    # rows begin on every fifth line: 8 rounds of k, done for each vector in turn, take 64 KB of lines
     assert found.traffic(1 << 20) == (1024 * 64 * 4, results)
-    assert found.traffic(16 << 10)[0] == pytest.approx(1024 * 64 * 64, rel=0.01)
+    assert found.traffic(16 << 10)[0] == pytest.approx(1024 * 64 * 64 / 8, rel=0.01)
+
+
+def test_lanes_whose_lines_share_a_set_meet_none_again():
+    i, k = Symbol("i0", 1024), Symbol("k0", 64)
+    body = (Load(0, F32, "x", of(i) * 1024 + of(k)), Reduce(1, F32, "add", 0))
+    stages = (Stage((k,), body, None), Stage((), (Store("y", of(i), 1),), None))
+    phase = Phase((i,), (RowGroup(stages),), i)
+    found = features(program(phase, buffer("x", (1024, 1024)), buffer("y", (1024,), Space.OUTPUT))).phases[0]
+    # rows of 4096 bytes: the 16 lines of a vector are more than a set holds, whatever is done for it at a time
+    assert found.reuse.traffic(16 << 10)[0] == pytest.approx(1024 * 64 * 64, rel=0.01)
 
 
 def test_what_a_loop_of_one_round_moves_is_computed_before_the_loops_around_it():

@@ -107,6 +107,8 @@ def give(name, value):
         (give("headroom", "much"), r"price\(\) gave headroom='much'; it must be None, or a number above 0"),
         (give("headroom", -2.0), r"price\(\) gave headroom=-2.0"),
         (give("features", "much"), r"price\(\) gave features that are no numbers"),
+        (give("terms", [[1.0]] * 6), r"price\(\) gave terms of shape \(6, 1\); they must be finite, \(6, 5\)"),
+        (give("terms", [[math.nan] * 5] * 6), r"price\(\) gave terms of shape \(6, 5\); they must be finite"),
         (give("features", [[1.0]] * 6), r"price\(\) gave features of shape \(6, 1\); they must be finite, \(6, \d+\)"),
         (give("features", np.full((6, len(COLUMNS)), np.nan)), r"price\(\) gave features of shape .* must be finite"),
     ],

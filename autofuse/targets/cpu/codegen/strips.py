@@ -58,6 +58,17 @@ class Strip:
         return self.lanes * self.vectors
 
 
+def iterations_together(stage: Stage, strip: Strip) -> int:
+    """Iterations of the innermost loop that are done for one vector of a strip before the next one.
+
+    Several where accumulators are to be fetched less often.
+    """
+    reduces = any(isinstance(s, Reduce | Scan | ArgReduce) for s in stage.body)
+    if strip.together or stage.is_reversed or not reduces:
+        return 1
+    return max(1, min(8, _FEW_STATEMENTS // len(stage.body)))
+
+
 @dataclass(slots=True)
 class StripWriter:
     """Writes the stages of a RowGroup for a range of grid points."""
@@ -177,7 +188,7 @@ class _StripStage:
             return
         symbol, inner = order[0], order[1:]
         backward = self.stage.is_reversed
-        together = 1 if inner or backward or self.writer.strip.together else self._together()
+        together = 1 if inner else iterations_together(self.stage, self.writer.strip)
         parts = segments.get(symbol, whole(symbol))
         for lo, hi in reversed(parts) if backward else parts:
             for part in self.writer.nest.parts_of(self.stage, symbol, (lo, hi), point):
@@ -205,11 +216,6 @@ class _StripStage:
         rest = self._fn.emit(f"urem i64 {length}, {together}")
         edge = self._fn.emit(f"sub nsw i64 {part.stop}, {rest}")
         return [(part.start, edge, together), (edge, part.stop, 1)]
-
-    def _together(self) -> int:
-        """Iterations done for one vector before the next: several where accumulators are to be fetched less often."""
-        reduces = any(isinstance(s, Reduce | Scan | ArgReduce) for s in self.stage.body)
-        return max(1, min(8, _FEW_STATEMENTS // len(self.stage.body))) if reduces else 1
 
     def _vectors(self, point: Group, iterations: Sequence[Mapping[Symbol, Index]], own: Flight, left: str) -> None:
         if self.writer.strip.together:

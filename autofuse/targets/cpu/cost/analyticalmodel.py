@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.cost_models.base import Bound, KernelFacts, Prices
+from autofuse.cost_models.base import BOUNDS, Bound, KernelFacts, Prices
 from autofuse.cost_models.features import (
     FEATURES_VERSION,
     DotFeatures,
@@ -34,7 +34,7 @@ from autofuse.targets.cpu.cost.instructions import InstructionModel
 from autofuse.targets.cpu.cost.roofline import MemoryModel
 from autofuse.targets.cpu.device.describe import CpuDescription
 
-ANALYTICAL_VERSION = 10
+ANALYTICAL_VERSION = 11
 """Raised when prices change: learned corrections of another version do not apply."""
 SIGMA = 0.3
 """Deviation of log(measured / predicted) where the machine was calibrated, on programs that the model's constants were
@@ -60,16 +60,15 @@ class Breakdown:
     overhead: float
 
     @property
+    def terms(self) -> tuple[float, ...]:
+        """In the order of `BOUNDS`."""
+        return self.memory, self.compute, self.overhead, self.serial, self.library
+
+    @property
     def bound(self) -> Bound:
         """The largest term."""
-        terms: dict[Bound, float] = {
-            "memory": self.memory,
-            "compute": self.compute,
-            "serial": self.serial,
-            "library": self.library,
-            "overhead": self.overhead,
-        }
-        return max(terms, key=lambda name: terms[name])
+        terms = self.terms
+        return BOUNDS[terms.index(max(terms))]
 
 
 class AnalyticalCpuModel:
@@ -99,7 +98,9 @@ class AnalyticalCpuModel:
         us = np.array([b.us for b in found], np.float64)
         sigma = np.array([SIGMA if f.opaque is None else OPAQUE_SIGMA for f in told], np.float64)
         bounds: tuple[Bound, ...] = tuple(b.bound for b in found)
-        return Prices(np.maximum(us, floors), sigma, floors, bounds, headroom_of(self.description), matrix(told))
+        terms = np.array([b.terms for b in found], np.float64).reshape(len(found), len(BOUNDS))
+        us = np.maximum(us, floors)
+        return Prices(us, sigma, floors, bounds, headroom_of(self.description), matrix(told), terms)
 
     def write_us(self, value: TensorType) -> float:
         """See `CostModel.write_us`."""

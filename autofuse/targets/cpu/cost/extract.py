@@ -227,7 +227,7 @@ class _Reader:
             stages.append(walk.features(seen, line.most_live(), registers.after(stage, line, vectors).beyond))
             accesses += walk.accesses
             span = rows.depth, nest.depth
-            parts.append(levels_between(walk.accesses, nest, *span, scratch_stays=False, innermost=True))
+            parts.append(levels_between(walk.accesses, walk.walked, *span, scratch_stays=False, innermost=True))
         return accesses, stages, parts
 
 

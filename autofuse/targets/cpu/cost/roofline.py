@@ -14,7 +14,7 @@ _READ, _WRITE, _WRITE_NEAR = 2 / 3, 1.0, 4 / 3
 """A copy's bandwidth counts bytes read plus written. A line that is written is read first and comes back later, so it
 crosses twice where one that is read crosses once: into the first cache all the same, farther away in part beside other
 work."""
-_STREAMED = 1.0
+_STREAMED = 4 / 3
 """A byte written past the caches: its line is not read first, but it goes all the way."""
 _REST = 0.25
 """Share of the other boundaries' time that the slowest one does not hide."""

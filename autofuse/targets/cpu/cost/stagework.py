@@ -38,13 +38,14 @@ from autofuse.targets.cpu.cost.blockwork import BlockWork
 from autofuse.targets.cpu.cost.cuttests import GridCuts, known_conditions, needed_shares, share_of
 from autofuse.targets.cpu.cost.farsteps import far_walk
 from autofuse.targets.cpu.cost.scalarwork import Counts, Scalar, mapped, plain, work_of
+from autofuse.targets.cpu.cost.stripwalks import StripWalk
 
 _STAY = frozenset(("sin", "cos", "tan", "remainder"))
 """Functions with a slow path, a call. LLVM moves nothing out of loops that have one: each vector computes all anew."""
-_FEW_STATEMENTS = 24
-"""Statements that the code generator writes for several iterations of a strip together."""
 _EXTREME_LINKS, _PLACED_LINKS = 2.0, 4.0
 """Of a maximum that remembers NaN: a comparison and a choice; of a position: that again, of pairs."""
+_ONE_BY_ONE = 3.0
+"""How many times as long an element of 8 or 16 bits takes: no instruction gathers or scatters these."""
 _TRANSPOSE = 2.0
 """Shuffles cost this many ordinary operations: one port has them all."""
 _TAKEN = 0.5
@@ -71,6 +72,8 @@ class StageWalk:
         """`nests`: all loops around the body, and those around the stage. `block`: of a stage walked in blocks."""
         self.stage, self.buffers, self.scalars, self.layout = stage, buffers, scalars, layout
         self.nest, self.entry = nests
+        self._strip = StripWalk(stage, self.nest, buffers, layout.strip)
+        self.walked = self._strip.nest
         self._times = self.nest.times
         self._every = float(self.nest.vectors_to[-1])
         self._has = frozenset(map(type, stage.body))
@@ -153,9 +156,7 @@ class StageWalk:
         """In a strip, what is reduced lives in memory: fetched and stored once per few iterations."""
         reductions = [s for s in self.stage.body if isinstance(s, Reduce | ArgReduce | Scan)]
         if reductions:
-            is_block = self.layout.strip is not None and self.layout.strip.together
-            together = 1 if is_block else max(1, min(8, _FEW_STATEMENTS // len(self.stage.body)))
-            times = 2 * len(reductions) * self._every / together
+            times = 2 * len(reductions) * self._every / self._strip.together
             self._counts.count("contiguous", times)
             self._counts.count("vector_bytes", times * self.nest.lanes * reductions[0].dtype.itemsize)
 
@@ -318,22 +319,25 @@ class StageWalk:
         write = type(statement) is Store
         masked = statement.mask is not None
         if walk is not None:
-            access = exact_access(buffer, statement.offset, nest, walk, write, masked, share)
+            around = walk if self.walked is nest else exact_walk(statement.offset, self.walked)
+            assert around is not None
+            access = exact_access(buffer, statement.offset, self.walked, around, write, masked, share)
         else:
-            access = access_of(buffer, statement.offset, nest, _Depths(self.scalars), write, share)
+            access = access_of(buffer, statement.offset, self.walked, _Depths(self.scalars), write, share)
             self._index_work(statement.offset, access.walk.depth, varying)
         self.accesses.append(access)
         lanes = nest.lanes if varying else 1
         counts.count(kind, times)
         if kind in ("strided", "gather"):
             counts.count("gathered_elements", times * lanes)
-            counts.operate("scatter" if write else "gather", dtype, times)
+            one_by_one = _ONE_BY_ONE if dtype.itemsize < 4 else 1.0
+            counts.operate("scatter" if write else "gather", dtype, one_by_one * times)
         if self._transposed and statement in self._transposed:
             counts.operate("integer", dtype, _TRANSPOSE * math.log2(lanes) * times)
         counts.count("vector_bytes", times * lanes * dtype.itemsize)
         if access.copies == 1:
             stride = 0 if nest.vectorised is None else self._stride(statement, walk, nest.vectorised)
-            far = far_walk(access, nest, kind, abs(stride) * dtype.itemsize, times)
+            far = far_walk(access, nest, kind, abs(stride) * dtype.itemsize, times / self._strip.on_a_page(statement))
             if far is not None:
                 counts.count("far_steps", far.steps)
                 counts.far.append(far)

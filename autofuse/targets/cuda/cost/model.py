@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.cost_models.base import Bound, KernelFacts, Prices
+from autofuse.cost_models.base import BOUNDS, Bound, KernelFacts, Prices
 from autofuse.cost_models.features import FEATURES_VERSION, KernelFeatures, matrix
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import asdict
@@ -56,7 +56,9 @@ class GpuModel:
         bounds: tuple[Bound, ...] = tuple(_bound(launches) for launches in terms)
         rows = matrix([kernel.features for kernel in told])
         us = np.maximum(np.array(us, np.float64), floors)
-        return Prices(us, np.full(len(told), sigma), floors, bounds, features=rows)
+        of_bounds = np.array([_by_bound(*of) for of in zip(terms, us, strict=True)], np.float64)
+        of_bounds = of_bounds.reshape(len(told), len(BOUNDS))
+        return Prices(us, np.full(len(told), sigma), floors, bounds, features=rows, terms=of_bounds)
 
     def launches(self, facts: KernelFacts) -> tuple[Terms, ...]:
         """What each launch of a kernel is taken to cost, by what limits it; () for calls."""
@@ -107,6 +109,14 @@ class GpuModel:
         """Of products of a type, whichever units do them."""
         matrix = {"bf16": self._gpu.matrix_flops, "f16": self._gpu.matrix_flops, "f32": self._gpu.tf32_flops}
         return max(self._gpu.f32_flops, matrix.get(dtype, 0.0))
+
+
+def _by_bound(launches: Sequence[Terms], us: float) -> list[float]:
+    """Microseconds of each of `BOUNDS`, over all launches; of a call, all of them are the library's."""
+    if not launches:
+        return [us * (bound == "library") for bound in BOUNDS]
+    found = [launch.by_bound for launch in launches]
+    return [sum(one.get(bound, 0.0) for one in found) for bound in BOUNDS]
 
 
 def _bound(launches: Sequence[Terms]) -> Bound:

@@ -145,6 +145,14 @@ class Terms:
         longest = max(_BOUNDS, key=lambda name: getattr(self, name))
         return _BOUNDS[longest] if getattr(self, longest) > self.start else "overhead"
 
+    @property
+    def by_bound(self) -> dict[Bound, float]:
+        """Microseconds of what may limit the launch: the longest of what counts as each."""
+        found: dict[Bound, float] = {"overhead": self.start}
+        for name, bound in _BOUNDS.items():
+            found[bound] = max(found.get(bound, 0.0), getattr(self, name))
+        return found
+
     def named(self) -> list[tuple[str, float]]:
         """The microseconds, by name."""
         return [(f.name, getattr(self, f.name)) for f in fields(self) if f.name in _BOUNDS or f.name == "start"]
