@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from autofuse.lazydataclass import dataclass
 from autofuse.lower.schedule import Schedule
 from autofuse.measurement.client import Bench
 from autofuse.measurement.kernelrecords import Trial
@@ -17,6 +18,24 @@ from autofuse.search.space.candidates import Candidate, Space
 
 _AGAIN_SHARE = 0.05
 """Of the budget: most time for the second times of kernels."""
+
+_NINETY = 1.645
+"""Nine in ten values of a normal lie within so many standard deviations."""
+_FORESEEN = 0.9
+"""Of the times taken, the share in their intervals from which on the others are believed too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expectation:
+    """What is believed of a kernel that is about to be timed."""
+
+    us: float
+    sigma: float
+    """Standard deviation of log(measured / us)."""
+
+    def holds(self, us: float) -> bool:
+        """Whether a time lies in the interval of 90 %."""
+        return 0 < us < math.inf and abs(math.log(us / self.us)) <= _NINETY * self.sigma
 
 
 class KernelTimes:
@@ -34,6 +53,8 @@ class KernelTimes:
         self._again: set[str] = set()
         """Classes that were timed a second time."""
         self._again_s = _AGAIN_SHARE * clock.budget.seconds
+        self._foreseen: list[bool] = []
+        """Of each time that was taken, whether it was one that was expected."""
         self.timed_once = 0
         """Classes that were to be timed a second time when the time for that was over."""
         self._residual = Residual({}, {})
@@ -46,11 +67,14 @@ class KernelTimes:
             Trial(c.digest, c.kernel, self._schedule(c), expected_us=self._expected_us(prices, c.digest))
             for c in fresh.values()
         ]
+        expected = self._expectations(prices, list(fresh))
         times = self._bench.kernels(trials, lambda: self._clock.kernel_left(share))
         for digest, found in zip(fresh, times, strict=False):
             self.us[digest] = found.us
             if found.may_pass:
                 self._in_a_bad_moment.add(digest)
+            if digest in expected:
+                self._foreseen.append(expected[digest].holds(found.us))
         self._observe()
 
     def unknown(self, candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -123,6 +147,11 @@ class KernelTimes:
         return {digest: self.us.get(digest, self._excused.get(digest, math.inf)) for digest in self.prices()}
 
     @property
+    def are_as_expected(self) -> bool:
+        """Whether intervals have held so far, and no kernel failed: whether what is not measured is known too."""
+        return math.inf not in self.us.values() and sum(self._foreseen) >= _FORESEEN * len(self._foreseen)
+
+    @property
     def has_measured(self) -> bool:
         """Whether any kernel's time is known."""
         return any(us < math.inf for us in self.us.values())
@@ -138,6 +167,15 @@ class KernelTimes:
     def any_fails(self, kernels: Partition | Solution) -> bool:
         """Whether a kernel was measured, and failed."""
         return any(self.us.get(chosen.candidate.digest) == math.inf for chosen in kernels.kernels)
+
+    def _expectations(self, prices: Mapping[str, ClassPrice], digests: Sequence[str]) -> dict[str, _Expectation]:
+        """What is believed of kernels before they are timed, by class, where the model prices them."""
+        known = [digest for digest in digests if digest in prices and prices[digest].predicted_us > 0]
+        mean, sigma = self._residual.predict([prices[digest] for digest in known])
+        return {
+            digest: _Expectation(prices[digest].predicted_us * math.exp(log), float(spread))
+            for digest, log, spread in zip(known, mean, sigma, strict=True)
+        }
 
     def _expected_us(self, prices: Mapping[str, ClassPrice], digest: str) -> float:
         return prices[digest].predicted_us if digest in prices else 0.0

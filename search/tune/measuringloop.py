@@ -1,11 +1,12 @@
 """The measuring loop: solve, measure what matters, solve again, until the best measured plan is close to the bound.
 
-First the kernels of the baselines are measured, among them those of other compilers' rules, then the single atoms, as
-far as the budget allows. Each round then solves the program at optimistic prices (measured where known, else exp(mu - k
+First the kernels that the model chooses are measured. Once times are not as expected, or a kernel fails, those of the
+baselines are too, among them those of other compilers' rules, and the single atoms, as far as the budget allows
+(`docs/decisions/0241-*`). Each round solves the program at optimistic prices (measured where known, else exp(mu - k
 sigma) of the model's price), at expected prices (exp(mu)), and with the measured kernels alone. The first optimum is a
 statistical lower bound, the last one is the best plan so far; when the two are within epsilon, more measuring is not
-worth its time. Until then the unmeasured kernels of the first two are measured and the residual is refitted. Before the
-loop ends, kernels are timed a second time.
+worth its time. Until then unmeasured kernels of the first two are measured, all of them or those that may make the most
+difference, and the residual is refitted. Before the loop ends, kernels are timed a second time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from autofuse.search.tune.plandrafts import Drafts
 
 K_SIGMA = 1.5
 EPSILON = 0.05
+_NEAR = 0.02
+"""In place of EPSILON while little was measured: the bound is no better than what is believed of the others."""
 LOOP_SHARE = 0.5
 """Of the budget: when the loop must be done."""
 
@@ -45,6 +48,8 @@ class MeasuringLoop:
     clock: Clock
     report: Report
     rounds: int = field(default=0, init=False)
+    _looked: bool = field(default=False, init=False)
+    """Whether more than the model's choice was measured before the first round."""
     bound_us: float | None = field(default=None, init=False)
     """Statistical: what no partition is thought to take less than."""
     proved: Solution | None = field(default=None, init=False)
@@ -56,9 +61,9 @@ class MeasuringLoop:
         Raises MeasureError or SearchError if no plan is left.
         """
         self.times.measure((chosen.candidate for chosen in baselines[-1].kernels), LOOP_SHARE)
-        self.times.measure(self._worth_knowing(baselines), _FIRST_SHARE)
         best: Solution | None = None
         while True:
+            self._look_around(baselines)
             self.rounds += 1
             began = self.clock.elapsed()
             if best is not None and self.times.any_fails(best):
@@ -79,17 +84,46 @@ class MeasuringLoop:
             best = self._cheapest_measured(best)
             self.report("measuring kernels", *self.clock.progress())
             solved_s = self.clock.elapsed() - began
-            certain = best is not None and best.price_us <= (1 + EPSILON) * self.bound_us
-            # a solve that ran out of time may have found nothing that is cheaper than what is known
-            better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
-            chosen = [kernel.candidate for found in better for kernel in found.kernels]
-            todo = self.times.unknown(chosen)
-            if todo and not certain and self.clock.kernel_left(LOOP_SHARE):
-                self.times.measure(todo, LOOP_SHARE)
-            elif not self.times.measure_again(self.context.space, _AGAIN_SHARE, solved_s):
+            certain = best is not None and best.price_us <= (1 + self._epsilon) * self.bound_us
+            if not certain and self._measure_more(best, low, expected):
+                continue
+            if not self.times.measure_again(self.context.space, _AGAIN_SHARE, solved_s):
                 self.proved = best if certain and best is not None and best.optimal else None
                 break
         return baselines[-1] if best is None else self.drafts.solved(best)
+
+    def _look_around(self, baselines: Sequence[Partition]) -> None:
+        """Measure the kernels of the baselines and the single atoms, once, where times are other than expected.
+
+        They are what a plan is made of where others fail, and what corrects a model that errs.
+        """
+        if not self._looked and not self.times.are_as_expected:
+            self._looked = True
+            self.times.measure(self._worth_knowing(baselines), _FIRST_SHARE)
+
+    @property
+    def _epsilon(self) -> float:
+        """How near the bound is near enough."""
+        return EPSILON if self._looked else _NEAR
+
+    def _measure_more(self, best: Solution | None, low: Solution, expected: Solution) -> bool:
+        """Measure what is unknown of these partitions; returns whether there was anything, and time for it."""
+        # a solve that ran out of time may have found nothing that is cheaper than what is known
+        better = [found for found in (low, expected) if best is None or found.price_us < best.price_us]
+        todo = self.times.unknown([kernel.candidate for found in better for kernel in found.kernels])
+        if not todo or not self.clock.kernel_left(LOOP_SHARE):
+            return False
+        self.times.measure(todo if self._looked else self._most_open(todo), LOOP_SHARE)
+        return True
+
+    def _most_open(self, todo: Sequence[Candidate]) -> list[Candidate]:
+        """Half of the kernels: those that may be the most faster than expected, all equal ones together."""
+        low, expected = self.times.optimistic(K_SIGMA), self.times.optimistic(0.0)
+        open_us: dict[str, float] = {}
+        for digest in (candidate.digest for candidate in todo):
+            open_us[digest] = open_us.get(digest, 0.0) + expected[digest] - low[digest]
+        kept = sorted(open_us, key=lambda digest: (-open_us[digest], digest))[: -(-len(open_us) // 2)]
+        return [candidate for candidate in todo if candidate.digest in kept]
 
     def one_that_runs(self, baselines: Sequence[Partition]) -> Partition | None:
         """A baseline that may do where the space has no plan: the last one whose kernels are known to run, or may."""

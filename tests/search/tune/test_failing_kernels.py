@@ -101,7 +101,7 @@ def test_a_solve_that_finds_nothing_leaves_what_an_earlier_one_found(monkeypatch
         return solve(loop, k)
 
     monkeypatch.setattr(MeasuringLoop, "solve", once)
-    found = tune._loop.run([Unfused().partition(tune.context)])
+    found = tune._loop.run([Analytical().partition(tune.context)])
     assert tune._loop.rounds == 2
     assert found.solution is not None
 

@@ -110,7 +110,7 @@ def times_of(bench, budget=PLENTY):
 def test_second_times_are_no_measurements_and_take_a_share_of_the_time():
     graph = attention_graph(64, 32)
     counts = {}
-    for seconds in (1e9, 10.0, 0.01):
+    for seconds in (1e9, 3.0, 0.01):
         bench = CountedBench(graph, lambda kernel, schedule, ns: 10 * MS)
         plan = tuned(graph, bench, budget=Budget(seconds, 20))
         certificate = plan.certificate
@@ -120,5 +120,5 @@ def test_second_times_are_no_measurements_and_take_a_share_of_the_time():
         told = [note for note in plan.notes if "timed once, not twice" in note]
         assert bool(told) == (len(bench.again) < certificate.measured)
     assert counts[1e9][0] == counts[1e9][1]  # all of them
-    assert counts[10.0][0] < counts[10.0][1]
+    assert counts[3.0][0] < counts[3.0][1]
     assert counts[0.01][0] <= 1

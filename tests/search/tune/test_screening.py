@@ -55,9 +55,9 @@ def test_with_time_the_fastest_partitions_are_screened_and_tuned(screened, tuned
 
 
 def test_in_little_time_nothing_is_screened_and_the_chosen_partition_is_tuned(screened, tuned):
-    bench = CountedBench(GRAPH, lambda *call: 5.5 * largest_batch(*call))
+    bench = CountedBench(GRAPH, lambda *call: 8.0 * largest_batch(*call))
     plan = tuner_of(GRAPH, bench, Budget(6.0)).measured_plan(rules=[TWO])
     assert screened == []
-    assert plan.certificate.schedules_tried >= 4
+    assert plan.certificate.schedules_tried >= 3
     assert len(set(tuned)) == 1
     assert any(note.startswith("compared with rule:two before all of its schedules were tuned") for note in plan.notes)
