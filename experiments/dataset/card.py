@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import statistics
 from collections import Counter
@@ -59,10 +60,20 @@ def _machines(seen: Sequence[Observation]) -> list[str]:
     for one in seen:
         of.setdefault(one.identity, []).append(one)
     return [
-        f"- {len(some)} records, {_days(made.created_ns for one in some for made in one.passes)}:"
+        f"- {len(some)} records, {_days(made.created_ns for one in some for made in one.passes)}{_uncalibrated(some)}:"
         f" {identity_to_json(identity)}"
         for identity, some in of.items()
     ]
+
+
+def is_uncalibrated(description: str) -> bool:
+    """Whether a CPU was described by defaults in place of measured numbers; no for one that was not described."""
+    return bool(description) and json.loads(description)["calibration"]["source"] == "defaults"
+
+
+def _uncalibrated(seen: Sequence[Observation]) -> str:
+    count = sum(one.identity.backend == "cpu" and is_uncalibrated(one.description) for one in seen)
+    return f", {count} of them on a device that was not calibrated" if count else ""
 
 
 def _days(created_ns: Iterable[int]) -> str:

@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
 import numpy as np
 from before import begun_with
-from card import card
+from card import card, is_uncalibrated
 from children import exit_code
 from choosing import MOST_WHOLE, WHOLE, Balance, chosen, targets_of
 from collect import WORKERS, Collector
@@ -78,6 +78,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def collect(options: argparse.Namespace) -> None:
     targets = targets_of(options.backend, find_target)
+    if options.backend == "cpu" and any(is_uncalibrated(target.fingerprint()) for target in targets):
+        print(
+            "this device is not calibrated, and records keep what prices are made of: run `autofuse calibrate` first",
+            file=sys.stderr,
+        )
     options.only = None if options.spaces is None else "whole spaces"
     settings: Record = {name: getattr(options, name) for name in _SETTINGS}
     here = {**machine(), "device": [target.fingerprint() for target in targets]}

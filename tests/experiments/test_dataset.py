@@ -28,6 +28,8 @@ from autofuse.measurement.sources import KernelSource, ProgramSource, graph_from
 from autofuse.measurement.workerpool import Job
 from autofuse.plan.identity import identity_hash
 from autofuse.targets.base import find_target
+from autofuse.targets.cpu.device.defaults import default_calibration
+from autofuse.targets.cpu.target import CpuTarget
 from tests.fixtures.collectingfaults import CRASHES
 from tests.fixtures.fakecluster import FakeWorker, fake_cluster, sound
 
@@ -383,3 +385,13 @@ def test_kill_9_loses_nothing_that_was_measured(tmp_path: Path) -> None:
         counts.append(sum(1 for _ in read_columns(tmp_path / "r.npz")))
     assert counts == sorted(counts)
     assert counts[-1] == sum(kernel["passes"] for kernel in planned(tmp_path / "s"))
+
+
+def test_a_card_tells_of_devices_that_were_not_calibrated(study: Study) -> None:
+    told = study["card"].is_uncalibrated
+    device = find_target().device
+    plain = device.with_calibration(default_calibration(device.vector_bits, device.cores, device.l3_bytes))
+    measured = device.with_calibration(replace(plain.calibration, source="measured"))
+    assert told(CpuTarget(plain).fingerprint())
+    assert not told(CpuTarget(measured).fingerprint())
+    assert not told("")
