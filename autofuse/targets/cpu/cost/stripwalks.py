@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofuse.cost_models.loopnest import LoopNest, grouped
-from autofuse.lower.tile import Buffer, Load, Stage, Store
+from autofuse.lower.statements import Load, Store
+from autofuse.lower.tile import Buffer, Stage
 from autofuse.targets.cpu.codegen.strips import Strip, iterations_together
 from autofuse.targets.cpu.cost.farsteps import PAGE_BYTES
 
