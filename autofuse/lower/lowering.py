@@ -252,6 +252,8 @@ class _Lowering:
         state = [result for result, _ in self._in_memory()]
         for value in self.kernel.outputs:
             table.add_value(value, Space.OUTPUT, is_state=value in state)
+        for value in self._unasked_state():
+            table.add_value(value, Space.WORKSPACE, is_state=True)
         if self.loop is not None and self.loop.shared is not None:
             for value in self.loop.shared.tables:
                 table.add_value(value, Space.WORKSPACE, same=self.loop.shared.results.get(value))
@@ -261,6 +263,10 @@ class _Lowering:
         """What loops keep in memory, and what they start from."""
         loops = filter(is_loop, self.candidate.nodes)
         return [(loop.outputs[p.part], loop.inputs[p.part]) for loop in loops for p in in_memory(loop)]
+
+    def _unasked_state(self) -> list[Value]:
+        """Results of state in memory that nobody asks for: a queue, what was visited."""
+        return [result for result, _ in self._in_memory() if result not in self.kernel.outputs]
 
     def _begun(self, buffers: BufferTable) -> Iterator[Phase]:
         """What sets state in memory before the loops."""
@@ -289,7 +295,7 @@ class _Lowering:
         products = [node for node in self.candidate.nodes if is_contraction(node)]
         for node in sorted(products, key=lambda node: phase.levels[node.output]):
             contraction.add(node)
-        for value in sorted(self.candidate.outputs, key=lambda v: phase.levels[v]):
+        for value in sorted((*self.candidate.outputs, *self._unasked_state()), key=lambda v: phase.levels[v]):
             if value not in contraction.direct:
                 phase.store_output(value)
         phase.complete()

@@ -60,8 +60,9 @@ class Buffer:
     """Of an OUTPUT: the INPUT buffer whose elements it begins with, so that a kernel stores only what changes. It has
     the memory of that buffer, or the elements are copied before the first launch."""
     is_state: bool = False
-    """Of an OUTPUT: a launch sets it, and one worker of the next one reads and stores single elements, in the order of
-    statements. Only there an OUTPUT is read in the launch that writes it, and an element stored more than once."""
+    """Of an OUTPUT, or a WORKSPACE where nobody asks for it: a launch sets it, and one worker of the next one reads and
+    stores single elements, in the order of statements. Only there an OUTPUT is read in the launch that writes it, and
+    an element stored more than once."""
 
 
 _ORDERED = frozenset((Scan, Carry))

@@ -108,6 +108,24 @@ def unions(edges):
     return roots
 
 
+def distances_from_a_corner(wall):
+    """A queue, which nobody asks for in the end."""
+    far = -np.ones(wall.shape, np.int64)
+    queue = np.zeros((wall.size, 2), np.int64)
+    far[0, 0] = head = 0
+    tail = 1
+    while head < tail:
+        y, x = queue[head, 0], queue[head, 1]
+        head += 1
+        for dy, dx in ((0, 1), (1, 0), (0, -1), (-1, 0)):
+            v, u = y + dy, x + dx
+            if 0 <= v < wall.shape[0] and 0 <= u < wall.shape[1] and not wall[v, u] and far[v, u] < 0:
+                far[v, u] = far[y, x] + 1
+                queue[tail, 0], queue[tail, 1] = v, u
+                tail += 1
+    return far
+
+
 def generations(alive):
     for _ in range(17):
         following = alive.copy()
@@ -145,6 +163,13 @@ def test_loops_over_elements_are_kernels(function):
     np.testing.assert_array_equal(out, function(*arguments))
 
 
+def test_a_queue_that_nobody_asks_for_stays_in_memory():
+    wall = RNG.random((17, 13)) < 0.3
+    plan = af.compile(distances_from_a_corner, wall)
+    assert plan.kernels[-1].kind == "loop"  # those before are the first iteration's branches
+    np.testing.assert_array_equal(plan(wall), distances_from_a_corner(wall))
+
+
 def test_an_array_that_is_read_as_it_was_is_another_one():
     """The old generation is read while the new one is made: each step is a kernel, and the driver runs the steps."""
     alive = (RNG.random((19, 21)) < 0.5).astype(np.int64)
@@ -174,6 +199,16 @@ def test_a_launch_sets_the_state_and_one_worker_changes_it():
 def test_random_updates_as_one_kernel(seed):
     function, arguments = random_updates(seed)
     compare(whole(function, arguments), arguments, LIMITS)
+
+
+@pytest.mark.parametrize("seed", [300, 302, 305])
+@pytest.mark.parametrize("asked", [(0, 2), (1, 2), (2,)])
+def test_state_that_nobody_asks_for_is_kept_too(seed, asked):
+    function, arguments = random_updates(seed)
+    candidate = whole(lambda *given: [function(*given)[number] for number in asked], arguments)
+    compare(candidate, arguments, LIMITS)
+    program = lower(candidate, Schedule(), "kernel", LIMITS)
+    assert {buffer.space for buffer in program.buffers if buffer.is_state} >= {Space.WORKSPACE}
 
 
 def test_targets_without_such_code_leave_it_to_the_driver():
