@@ -1,11 +1,13 @@
 """`x[mask]` for a traced mask: elements whose number is not known while tracing.
 
 The selection keeps all elements and the mask. Elementwise work on it is done on all elements, harmlessly; it ends in an
-assignment through the same mask (`x[m] = y[m] * 2`) or in a reduction (`x[m].sum()`). Nothing else can be traced.
+assignment through the same mask (`x[m] = y[m] * 2`), in a reduction (`x[m].sum()`) or in a count (`len(x[m])`). Nothing
+else can be traced.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from autofuse.frontend.bounds import check_holds
 from autofuse.frontend.dispatch import call
 from autofuse.frontend.location import numpys_error, trace_error
 from autofuse.frontend.operators import call_ufunc
+from autofuse.frontend.rolling.numbers import Number, whole_number
 from autofuse.frontend.tracecontext import current
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.combiners import combiner_identity
@@ -29,6 +32,11 @@ _REDUCTIONS = {
     np.min: "min",
     np.any: "any",
     np.all: "all",
+    np.std: "std",
+    np.var: "var",
+    np.dot: "dot",
+    np.count_nonzero: "_count_nonzero",
+    np.size: "_count",
 }
 
 
@@ -51,8 +59,10 @@ class MaskedSelection(NDArrayOperatorsMixin):
         return 1 + self.full.ndim - self.mask.ndim
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc is np.matmul and method == "__call__" and not kwargs:
+            return self._product(*inputs)
         out = kwargs.pop("out", None)
-        if method != "__call__" or kwargs.get("where", True) is not True:
+        if method != "__call__" or ufunc.signature or kwargs.get("where", True) is not True:
             raise self.unsupported(f"np.{ufunc.__name__}.{method}")
         result = call_ufunc(ufunc, method, [self._operand(value) for value in inputs], kwargs)
         if not isinstance(result, TracerArray):
@@ -83,24 +93,44 @@ class MaskedSelection(NDArrayOperatorsMixin):
             raise self.unsupported(f"np.{getattr(function, '__name__', function)}")
         return getattr(self, name)(*args[1:], **kwargs)
 
+    def _product(self, first: Any, second: Any) -> Any:
+        """The sum of products of two selections by one mask."""
+        factors = [self._operand(factor) for factor in (first, second)]
+        if any(not isinstance(factor, MaskedSelection) or factor.ndim != 1 for factor in (first, second)):
+            raise self.unsupported("its product with anything but a vector selected by the same mask")
+        if self.dtype.kind == "b":
+            return MaskedSelection(factors[0] & factors[1], self.mask).any()
+        return MaskedSelection(factors[0] * factors[1], self.mask).sum(dtype=np.result_type(*factors))
+
+    def dot(self, other: Any) -> Any:
+        return self._product(self, other)
+
     def _wide_mask(self) -> Any:
         return self.mask.reshape(self.mask.shape + (1,) * (self.full.ndim - self.mask.ndim))
 
     def _reduce(self, function: Any, axis: Any, extra: dict[str, Any]) -> Any:
+        if extra.keys() - {"dtype", "ddof", "initial"}:
+            raise self.unsupported(f"np.{function.__name__} of it with {', '.join(sorted(extra))}")
         if axis is None:
             return call(function, self.full, where=self._wide_mask(), **extra)
         if axis not in (0, -self.ndim):
             raise self.unsupported("reducing it along another axis than the selected one")
         return call(function, self.full, axis=tuple(range(self.mask.ndim)), where=self._wide_mask(), **extra)
 
-    def sum(self, axis: Any = None) -> Any:
-        return self._reduce(np.sum, axis, {})
+    def sum(self, axis: Any = None, **how: Any) -> Any:
+        return self._reduce(np.sum, axis, how)
 
-    def mean(self, axis: Any = None) -> Any:
-        return self._reduce(np.mean, axis, {})
+    def mean(self, axis: Any = None, **how: Any) -> Any:
+        return self._reduce(np.mean, axis, how)
 
-    def prod(self, axis: Any = None) -> Any:
-        return self._reduce(np.prod, axis, {})
+    def std(self, axis: Any = None, **how: Any) -> Any:
+        return self._reduce(np.std, axis, how)
+
+    def var(self, axis: Any = None, **how: Any) -> Any:
+        return self._reduce(np.var, axis, how)
+
+    def prod(self, axis: Any = None, **how: Any) -> Any:
+        return self._reduce(np.prod, axis, how)
 
     def any(self, axis: Any = None) -> Any:
         return self._reduce(np.any, axis, {})
@@ -113,6 +143,21 @@ class MaskedSelection(NDArrayOperatorsMixin):
 
     def min(self, axis: Any = None) -> Any:
         return self._extreme(np.min, axis, "minimum")
+
+    def _count_nonzero(self, axis: Any = None) -> Any:
+        return MaskedSelection(call_ufunc(np.not_equal, "__call__", [self.full, 0], {}), self.mask).sum(axis)
+
+    @property
+    def length(self) -> Number:
+        """How many elements of the mask hold: what Python's `len` gives."""
+        return whole_number(call(np.sum, self.mask))
+
+    @property
+    def size(self) -> Number:
+        return self.length * math.prod(self.full.shape[self.mask.ndim :])
+
+    def _count(self) -> Any:
+        return self.size
 
     def _extreme(self, function: Any, axis: Any, ufunc: str) -> Any:
         """Of no elements it is the largest or least of the dtype, unless checks are asked for."""

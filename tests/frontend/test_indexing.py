@@ -10,6 +10,7 @@ import pytest
 from autofuse.errors import TraceError
 from autofuse.frontend.spec import spec
 from autofuse.frontend.traced import trace
+from autofuse.ir.interpreter import interpret
 
 X = np.arange(60.0).reshape(3, 4, 5)
 I = np.array([0, 2, -1, 1])  # noqa: E741
@@ -168,6 +169,27 @@ def test_masked_selections_reduce(agrees: Any) -> None:
     agrees(f, X, ulps=8, scale=8.0)
 
 
+def test_masked_selections_have_moments_products_and_counts(agrees: Any) -> None:
+    def f(x: Any) -> Any:
+        row, other, whole = x[0, 0], x[1, 0], x[0]
+        some, rows = row[row > 0.5], whole[whole[:, 0] > 0]
+        spread = some.std(ddof=1), np.var(some), rows.std(axis=0), np.count_nonzero(some > 1)
+        products = some @ other[row > 0.5], np.dot(some, some) * 2, (row > 1)[row > 0.5] @ (row > 2)[row > 0.5]
+        counts = some.sum() / some.size, rows.sum(dtype=np.float32) / np.size(rows), np.float32(3) * len(some)
+        return spread, products, counts
+
+    agrees(f, X, ulps=8, scale=8.0, roll=True)
+
+
+def test_products_of_integers_under_a_mask_keep_their_dtype() -> None:
+    def f(i: Any) -> Any:
+        return i[i > 0] @ i[i > 0]
+
+    i = np.array([3, -2, 5], np.int16)
+    (got,) = interpret(trace(f, i).graph, i)
+    assert (got, got.dtype) == (34, np.int16)
+
+
 ERRORS: dict[str, Any] = {
     "index 5 is out of bounds for axis 0 with size 3": lambda x, i: x[5],
     "too many indices": lambda x, i: x[0, 0, 0, 0],
@@ -179,6 +201,8 @@ ERRORS: dict[str, Any] = {
     "data-dependent shape; combining it": lambda x, i: x[x > 0] + np.arange(3.0),
     "selected by another mask": lambda x, i: _assign(x, x > 0, x[x < 0]),
     "data-dependent shape; indexing it": lambda x, i: x[x > 0][0],
+    "product with anything but a vector selected": lambda x, i: x[x > 0] @ 2.0,
+    "np.mean of it with keepdims": lambda x, i: x[x > 0].mean(keepdims=True),
     r"data-dependent shape; its len\(\)": lambda x, i: len(x[x > 0]),
     "depend on data|depends on the mask": lambda x, i: _assign(x, x > 0, np.arange(9.0)),
     "slice bound is a traced value": lambda x, i: x[: i[0]],

@@ -24,6 +24,7 @@ from autofuse.frontend.rolling.items import Walk, ranged
 from autofuse.frontend.rolling.numbers import NUMBER_MARK, Number, floating, plain, python_class, truth_of, whole_number
 from autofuse.frontend.rolling.ragged import Ragged
 from autofuse.frontend.rolling.tables import Table, array_of, common_kind, listed
+from autofuse.frontend.selection import MaskedSelection
 from autofuse.frontend.tracer import TracerArray, fresh
 from autofuse.ir.tree import stands_for
 
@@ -129,7 +130,7 @@ _MARKS = (f"{TracerArray.__name__}(", NUMBER_MARK)
 
 
 def _len(value: Any) -> Any:
-    if isinstance(value, Growing | Table):
+    if isinstance(value, Growing | Table | MaskedSelection):
         return value.length
     return value.shape[0] if isinstance(value, Ragged) and value.ndim else len(value)
 
