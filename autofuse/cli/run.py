@@ -39,7 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=count, help="time this many calls instead of until the time is known to 2 %%")
     parser.add_argument("-o", "--output", type=Path, help=".npz file to write the results to")
     parser.add_argument("--check", action="store_true", help="compare with the interpreter; exit code 1 if wrong")
-    parser.add_argument("--on-mismatch", choices=("error", "run", "retune"), default="error", help="another machine's")
+    parser.add_argument(
+        "--on-mismatch",
+        choices=("error", "run", "retune"),
+        default="error",
+        help="what to do with another machine's plan",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -47,7 +47,8 @@ _INSTEAD = {
     "unique": "np.sort(x), or np.bincount(x, minlength=n): the number of results depends on data",
     "compress": "np.where(condition, a, 0)",
     "extract": "np.where(condition, a, 0)",
-    "vectorize": "call the function on the whole arrays, with np.where for branches",
+    "vectorize": "call the function on the whole arrays, with np.where for branches; or in a loop, out[i] = f(x[i]),"
+    " which is compiled, branches and all",
 }
 
 
