@@ -160,36 +160,12 @@ SIZES = ("128x64", "128x32", "64x64", "48x32", "16x64", "16x32")
 SIZED = {f"{name}_{size}": (name, size) for name in ("plain", "f16", "causal") for size in SIZES}
 SIZED["f16_small_weights_128x32"] = "f16_small_weights", "128x32"
 SPLIT = {
-    "plain": 2,
-    "one_row": 3,
-    "many_keys": 7,
-    "f16": 2,
-    "f16_one_row": 4,
-    "causal": 2,
-    "causal_special": 3,
-    "causal_finite": 3,
-    "padded": 2,
-    "f16_windowed": 2,
-    "masked": 3,
-    "f16_wide": 3,
-    "bf16_wide": 2,
-    "turned": 2,
-    "turned_queries": 3,
-    "dropout": 4,
-    "dropped_before": 5,
-    "chosen_by_scores": 2,
-    "unnormalised": 3,
-    "with_statistics": 2,
-    "with_least": 2,
-    "biased": 2,
-    "grouped": 3,
-    "repeated": 2,
-    "f64": 2,
-    "large": 4,
-    "f16_masked": 4,
-    "f16_dropout": 3,
-    "merged": 2,
-}
+    "plain": 2, "one_row": 3, "many_keys": 7, "f16": 2, "f16_one_row": 4, "causal": 2, "causal_special": 3,
+    "causal_finite": 3, "padded": 2, "f16_windowed": 2, "masked": 3, "f16_wide": 3, "bf16_wide": 2, "turned": 2,
+    "turned_queries": 3, "dropout": 4, "dropped_before": 5, "chosen_by_scores": 2, "unnormalised": 3,
+    "with_statistics": 2, "with_least": 2, "biased": 2, "grouped": 3, "repeated": 2, "f64": 2, "large": 4,
+    "f16_masked": 4, "f16_dropout": 3, "merged": 2,
+}  # fmt: skip
 """Cases whose axis is cut into so many parts."""
 SPLITS = {f"{name}_split": name for name in SPLIT}
 OLD = {f"{name}_old": name for name in ("plain", "f16")}
