@@ -31,6 +31,8 @@ class Limits:
     """Whether products with elementwise epilogues are cut into tiles of columns here; a backend may do so itself."""
     least_rows: int = 1
     """Of a row block: blocks of fewer would take as long, and read the right operands of products more often."""
+    doubts_rows: bool = False
+    """Whether no time was ever held against the prices of loops in blocks of rows: other ways need only be cheaper."""
     cuts_rows: bool = False
     """Whether its code takes fewer rows of a row block at a time where they would keep more than there is on chip."""
     joins_rows: bool = False

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from autofuse.errors import LegalityError, SearchError
 from autofuse.ir.digest import digest
 from autofuse.lazydataclass import dataclass, replace
+from autofuse.lower.schedule import ITERATIONS
 from autofuse.passes.choices import DEFAULT, Choices, alternatives
 from autofuse.passes.pipeline import can_change, clean, finished
 from autofuse.plan.document import GraphVariant
@@ -203,7 +204,8 @@ def is_clearly_cheaper(variant: Variant, usual: Variant) -> bool:
 
     Kernels that both have cost the same, however wrong their price is. Those of one price are taken for such: a kernel
     that a loop runs, which is off by as much in all iterations, has another digest where it is written out. The errors
-    of the others are taken to be independent of one another, which they are not quite: equal mistakes cancel.
+    of the others are taken to be independent of one another, which they are not quite: equal mistakes cancel. Where
+    prices of loops in blocks of rows were never held against times, a graph with such has no benefit of the doubt.
     """
     apart: dict[str, float] = {}
     for each, sign in ((usual, 1.0), (variant, -1.0)):
@@ -211,9 +213,18 @@ def is_clearly_cheaper(variant: Variant, usual: Variant) -> bool:
             mark = f"{us:.6g}"
             apart[mark] = apart.get(mark, 0.0) + sign * times * us
     noise = _SIGMA * math.hypot(*apart.values())
+    if usual.context.limits.doubts_rows and _runs_rows(usual):
+        noise = 0.0
     if variant.choices in _JOINED and usual.choices == DEFAULT:
         noise = min(noise, _STEPS_GAIN * usual.price_us)
     return usual.price_us - variant.price_us > max(LEAST_GAIN * usual.price_us, noise)
+
+
+def _runs_rows(variant: Variant) -> bool:
+    """Whether a loop is one kernel of blocks of rows."""
+    prices = variant.context.kernels.prices
+    regions, driven = prices.regions, [c.candidate for c in variant.partition.kernels if prices.is_driven(c.candidate)]
+    return regions is not None and any(regions.schedule(one.kernel)[ITERATIONS] == "rows" for one in driven)
 
 
 def _prices(variant: Variant) -> Iterator[tuple[float, float]]:

@@ -77,6 +77,7 @@ class CudaTarget:
             scratch_bytes=self.device.shared_bytes_per_block,
             workers=self.device.multiprocessors,
             least_rows=SIDE,
+            doubts_rows=True,
             cuts_rows=True,
             widens=True,
             decisions=CUDA_DECISIONS if self._has_cublaslt else CUDA_DECISIONS.without_trying(LIBRARY),

@@ -18,6 +18,7 @@ from autofuse.lower.schedule import ITERATIONS, PANEL_ROWS, Schedule
 from autofuse.lower.tile import Buffer, Space, TileProgram
 from autofuse.measurement.checks import check, poisoned
 from autofuse.measurement.errorbounds import bounds_of
+from autofuse.measurement.workloads import load
 from autofuse.targets.cuda.codegen import CudaKernel, blockplans, generate
 from autofuse.targets.cuda.codegen.blockplans import RowBlockPlan
 from autofuse.targets.cuda.codegen.program import Generator
@@ -187,6 +188,17 @@ def test_the_price_counts_all_iterations() -> None:
     assert many[1] == 2 * few[1]
     assert few[2] < many[2] <= 2 * few[2]
     assert few[3] < many[3] < 2 * few[3]
+
+
+@pytest.mark.slow
+def test_a_short_loop_is_in_blocks_of_rows_only_where_that_is_cheapest() -> None:
+    def us(**options: Any) -> float:
+        plan = af.compile(workload.function, *arguments, backend="cuda", device="h200", deadline=None, **options)
+        return sum(kernel.predicted_us or 0.0 for kernel in plan.kernels)
+
+    workload = load("lstm_sequence")
+    arguments = workload.inputs("full", 0)
+    assert us() <= us(variants="unrolled=all")
 
 
 def test_the_cheaper_way_is_chosen_and_runs() -> None:
