@@ -6,6 +6,7 @@ Methods of classes with as many fields share code, in which only the names of th
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, asdict, astuple, field, fields, is_dataclass
@@ -175,7 +176,8 @@ def _function(name: str, owner: type, written: _Written) -> Any:
         co_names=_renamed(shared.co_names, called),
         co_consts=_renamed(shared.co_consts, called),
     )
-    method = FunctionType(code, written.names, name, written.defaults)
+    # what C code imports while the method runs, as NumPy does to print an array, is looked up by the builtins
+    method = FunctionType(code, {"__builtins__": builtins, **written.names}, name, written.defaults)
     method.__kwdefaults__, method.__annotations__ = written.by_name, written.types or {}
     return method
 

@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,14 @@ class Kept:
 def test_frozen_ones_travel():
     one = Kept(1, (2, 3))
     assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
+
+
+def test_c_code_may_import_while_a_method_runs():
+    @lazydataclass.dataclass
+    class Timed:
+        at: Any = dataclasses.field(default_factory=partial(time.strptime, "2026", "%Y"))
+
+    assert Timed().at.tm_year == 2026
 
 
 def test_no_method_is_compiled_before_it_is_looked_up():
