@@ -2,17 +2,19 @@
 
     %9 = select %mask %fresh %kept     where %fresh is 200 instructions that nobody else needs
 
-A target may write such a side as a branch around what it alone needs. Choices by one condition share the branch.
+A target may write such a side as a branch around what it alone needs. Choices by one condition share the branch. What
+a side loads is loaded where the branch is, so memory must still hold it there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from autofuse.ir.index import Affine
 from autofuse.ir.optable import scalar_op
 from autofuse.lazydataclass import dataclass
 from autofuse.lower.rewrite import operands
-from autofuse.lower.statements import Constant, Effect, Load, Map, Position, Scalar, Statement, Test
+from autofuse.lower.statements import Constant, Effect, Load, Map, Position, Scalar, Statement, Store, Test
 
 COSTLY = 40.0
 """Vector instructions from which on a side is worth a branch: a branch that is foretold wrong costs about 20 cycles."""
@@ -51,20 +53,26 @@ def with_rare_sides(
     `varies`: whether a scalar is computed for each element. What all share is left before the branch, where it is
     computed once. `wanted`: scalars that are read afterwards.
     """
-    sides = list(_found(body, varies, frozenset(wanted)))
-    return _ordered(body, sides) if sides else body
+    stored = {s.buffer for s in body if isinstance(s, Store)}
+    fixed = frozenset(wanted) | {s.result for s in body if isinstance(s, Load) and s.buffer in stored}
+    for left in (fixed, fixed | {s.result for s in body if isinstance(s, Load)}):
+        sides = list(_found(body, varies, left))
+        order = _ordered(body, sides) if sides else body
+        if order is body or _meets_the_same(body, order):
+            return order
+    return body
 
 
 def _found(
-    body: Sequence[Statement], varies: Callable[[Scalar], bool], wanted: Collection[Scalar]
+    body: Sequence[Statement], varies: Callable[[Scalar], bool], fixed: Collection[Scalar]
 ) -> Iterator[RareSide]:
-    """The costly sides, the costliest first; none has what another one has."""
+    """The costly sides, the costliest first; none has what another one has. `fixed`: scalars that stay outside."""
     sides: dict[tuple[Scalar, bool], list[Map]] = {}
     for statement in body:
         if isinstance(statement, Map) and statement.opcode == "select" and varies(statement.operands[0]):
             for where in (True, False):
                 sides.setdefault((statement.operands[0], where), []).append(statement)
-    found = [_side(body, key, selects, varies, wanted) for key, selects in sides.items()]
+    found = [_side(body, key, selects, varies, fixed) for key, selects in sides.items()]
     taken: set[Scalar] = set()
     for side in sorted(found, key=lambda side: -side.work):
         own = {s.result for s in (*side.inside, *side.selects) if not isinstance(s, Effect)}
@@ -78,7 +86,7 @@ def _side(
     key: tuple[Scalar, bool],
     selects: Sequence[Map],
     varies: Callable[[Scalar], bool],
-    wanted: Collection[Scalar],
+    fixed: Collection[Scalar],
 ) -> RareSide:
     condition, where = key
     number = 1 if where else 2
@@ -86,7 +94,7 @@ def _side(
     choices = {select.result: select for select in selects}
     inside: dict[Scalar, Statement] = {}
     for statement in reversed(body):
-        if not isinstance(statement, Map | Load | Position | Test | Constant) or statement.result in wanted:
+        if not isinstance(statement, Map | Load | Position | Test | Constant) or statement.result in fixed:
             continue
         result = statement.result
         if result in choices or not (varies(result) or isinstance(statement, Constant)):
@@ -150,6 +158,30 @@ def _ordered(body: Sequence[Statement], sides: Sequence[RareSide]) -> Sequence[I
             before = len(waiting)
             waiting = [item for item in waiting if not place(item)]
     return body if waiting else order
+
+
+def _meets_the_same(body: Sequence[Statement], order: Sequence[Item]) -> bool:
+    """Whether loads and stores are in the order of the body, where they may be of one element and one is a store.
+
+    They may be if they are of one buffer, or at one offset: an output may share memory with the input that it is made
+    of element by element.
+    """
+    place = {
+        id(s): number
+        for number, item in enumerate(order)
+        for s in (item.inside if isinstance(item, RareSide) else (item,))
+    }
+    first, latest = dict[str, int](), dict[str | Affine, int]()
+    for access in (s for s in body if isinstance(s, Load | Store)):
+        here, keys = place[id(access)], (access.buffer, access.offset)
+        if here < first.get(access.buffer, -1):
+            return False
+        if isinstance(access, Store):
+            if any(here < latest.get(key, -1) for key in keys):
+                return False
+            first[access.buffer] = here
+        latest.update((key, max(here, latest.get(key, -1))) for key in keys)
+    return True
 
 
 def _needs(item: Item) -> set[Scalar]:

@@ -7,16 +7,19 @@ import pytest
 
 import autofuse as af
 from autofuse.fusion.atoms import AtomGraph
+from autofuse.ir import dtypes
+from autofuse.ir.index import Symbol, of
 from autofuse.lower.lowering import lower
 from autofuse.lower.raresides import RareSide, with_rare_sides
 from autofuse.lower.rewrite import operands
 from autofuse.lower.schedule import Schedule
-from autofuse.lower.statements import Effect
+from autofuse.lower.statements import Constant, Effect, Load, Map, Store
 from autofuse.lower.tile import RowGroup
 from autofuse.passes.pipeline import clean
 
 F32 = np.float32
 X = np.linspace(-2, 2, 40).astype(F32)
+ROW = of(Symbol("i", 40))
 
 
 def costly_of(x):
@@ -112,6 +115,42 @@ def test_what_all_lanes_share_is_left_before_the_branch():
     shared = {s.result for s in body if getattr(s, "opcode", "") == "tan"}
     (side,) = sides(body, lambda number: number not in shared)
     assert "tan" not in opcodes(side)
+
+
+def stored_and_chosen(first: Store, second: Load):
+    """A body in which a store, or what it is made of, stands before a choice that has all that a side alone needs."""
+    costly = [Map(n, dtypes.F32, "tanh", (n - 1,)) for n in range(3, 13)]
+    return [
+        Constant(0, dtypes.F32, 0.0),
+        Constant(1, dtypes.BOOL, True),
+        second,
+        first,
+        *costly,
+        Map(20, dtypes.F32, "select", (1, 12, 0)),
+        Store("y", ROW, 20),
+    ]
+
+
+def test_what_is_loaded_of_an_array_that_changes_is_loaded_where_it_was():
+    body = stored_and_chosen(Store("state", of(Symbol("j", 40)), 0), Load(2, dtypes.F32, "state", ROW))
+    items = with_rare_sides(body, lambda _: True)
+    (side,) = [item for item in items if isinstance(item, RareSide)]
+    assert opcodes(side) == ["tanh"] * 10
+    assert items.index(body[2]) < items.index(body[3])
+
+
+def test_what_is_loaded_is_loaded_before_a_store_that_may_replace_it():
+    """The output `z` may have the memory of `x`."""
+    body = stored_and_chosen(Store("z", ROW, 0), Load(2, dtypes.F32, "x", ROW))
+    items = with_rare_sides(body, lambda _: True)
+    assert any(isinstance(item, RareSide) for item in items)
+    assert items.index(body[2]) < items.index(body[3])
+
+
+def test_what_no_store_replaces_is_loaded_in_the_branch():
+    body = stored_and_chosen(Store("z", of(Symbol("j", 40)), 0), Load(2, dtypes.F32, "x", ROW))
+    (side,) = sides(body)
+    assert side.inside[0] is body[2]
 
 
 @pytest.mark.parametrize("seed", range(40))
