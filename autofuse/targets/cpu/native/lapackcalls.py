@@ -15,15 +15,13 @@ import numpy as np
 
 from autofuse.errors import BackendError, GraphError
 from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.oprecord import Role
 from autofuse.ir.ops import lapack, library_calls
 from autofuse.ir.ops.library_checks import check_parameters
-from autofuse.ir.optable import role_of
 from autofuse.ir.parts import seen_as
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.native.blas import capsule_address, module_alone
-from autofuse.targets.cpu.native.numpyloops import is_even, lying
+from autofuse.targets.cpu.native.numpyloops import is_even, lying, only_call
 
 _ALIGNMENT = 64
 _MOST_BYTES = 32 << 20
@@ -73,12 +71,9 @@ class LapackCall:
 
 def lapack_call(graph: Graph) -> LapackCall | None:
     """The routine that a graph of one call asks for, and of views before it; None where Python has to be called."""
-    calls = [node for node in graph.nodes if role_of(node) is Role.CALL]
-    if len(calls) != 1 or any(node is not calls[0] and not role_of(node).is_view for node in graph.nodes):
-        return None
-    (node,) = calls
-    asked = _asked(node)
-    if asked is None or any(value not in node.outputs for value in graph.outputs):
+    node = only_call(graph)
+    asked = None if node is None else _asked(node)
+    if node is None or asked is None:
         return None
     function, options = asked
     operands = seen_as([value.type for value in node.inputs], node.attrs.get("complex_operands", ()))

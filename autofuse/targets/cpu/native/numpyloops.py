@@ -89,14 +89,19 @@ class _Ufunc(ctypes.Structure):
     )
 
 
-def native_loop(graph: Graph) -> NativeLoop | None:
-    """The loop that a graph of one call asks for, and of views before it; None where NumPy has to be called."""
+def only_call(graph: Graph) -> Node | None:
+    """The call that makes all outputs, of a graph that has nothing else but views; None of another graph."""
     calls = [node for node in graph.nodes if role_of(node) is Role.CALL]
     if len(calls) != 1 or any(node is not calls[0] and not role_of(node).is_view for node in graph.nodes):
         return None
-    (node,) = calls
-    ufunc = _asked(node)
-    if ufunc is None or any(value not in node.outputs for value in graph.outputs):
+    return calls[0] if all(value in calls[0].outputs for value in graph.outputs) else None
+
+
+def native_loop(graph: Graph) -> NativeLoop | None:
+    """The loop that a graph of one call asks for, and of views before it; None where NumPy has to be called."""
+    node = only_call(graph)
+    ufunc = None if node is None else _asked(node)
+    if node is None or ufunc is None:
         return None
     operands = seen_as([value.type for value in node.inputs], node.attrs.get("complex_operands", ()))
     results = seen_as(node.attrs["results"], node.attrs.get("complex_results", ()))
