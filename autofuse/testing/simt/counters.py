@@ -109,7 +109,7 @@ def count(
     """
     # unrolled as on a device, so that each round of a loop is a place of its own where lanes may sit it out
     source = re.sub(r"#pragma unroll( 8)?\n", "#pragma GCC unroll 64\n", translation_unit([kernel]))
-    library = ctypes.CDLL(str(compiled(source, counting=True)))
+    library = ctypes.CDLL(str(compiled(source, "counts")))
     blocks = [Block(buffer.type.nbytes) for buffer in kernel.parameters]
     for buffer, block in zip(kernel.parameters, blocks, strict=True):
         block.begin(buffer.type.nbytes)

@@ -24,11 +24,13 @@ from autofuse.lower.tile import Space
 from autofuse.targets.cuda.codegen import CudaKernel, CudaLaunch
 
 Order = Literal["forward", "reverse"]
+Hooks = Literal["none", "races", "counts"]
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-w")
 _OPTIMISED = ("-O1",)
-"""The machine behind the kernels, which is compiled once. A kernel runs a few times: optimising takes longer."""
+"""The machine behind the kernels, which is compiled once, and kernels whose accesses are counted: without, what one
+instruction reads is read in several. Other kernels run a few times: optimising them takes longer."""
 _CHECKED = ("-fsanitize=integer-divide-by-zero",)
 _COUNTED = ("-DSIMT_COUNT",)
 _LINKED = ("-shared", "-nostdlib")
@@ -55,7 +57,7 @@ class SimtModule:
         Raises BackendError without a C++ compiler, and when compilation fails.
         """
         self._kernels = list(kernels)
-        self._library = ctypes.CDLL(str(compiled(translation_unit(kernels), counting=races)))
+        self._library = ctypes.CDLL(str(compiled(translation_unit(kernels), "races" if races else "none")))
 
     def run(self, kernel: CudaKernel, buffers: dict[str, NDArray[Any]], *, order: Order = "forward") -> None:
         """Run all launches of `kernel` on `buffers` (by name; a missing WORKSPACE is provided).
@@ -184,37 +186,38 @@ def _entry(space: str, function: str, shared: str, call: str) -> str:
     )
 
 
-def compiled(source: str, counting: bool = False) -> Path:
+def compiled(source: str, hooks: Hooks = "none") -> Path:
     """The shared library of a translation unit, from the cache or compiled now.
 
-    `counting`: with hooks at each access to memory, which count and find races. Raises BackendError without a C++
-    compiler, or when it refuses.
+    `hooks`: at each access to memory, to find races, or to count. Raises BackendError without a C++ compiler, or when
+    it refuses.
     """
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise BackendError("the SIMT shim needs a C++ compiler on PATH (g++ or clang++)")
-    parts = (compiler, *_FLAGS, *_OPTIMISED, *(_COUNTED if counting else ()), *_shim_texts().values())
+    parts = (compiler, *_OPTIMISED, *_kernel_flags(hooks), *_shim_texts().values())
     folder = Path(tempfile.gettempdir()) / f"autofuse-simt-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     shim, made = folder / f"shim-{_digest(parts)}", folder / f"{_digest((*parts, source))}.so"
     if not shim.exists():
-        _make_shim(shim, compiler, counting)
+        _make_shim(shim, compiler, hooks)
     if made.exists():
         return made
     with tempfile.TemporaryDirectory(dir=folder) as work:
         text, library = Path(work) / "kernels.cpp", Path(work) / "kernels.so"
         text.write_text(source)
         given = ("-include", str(shim / "simt.h"), f"-I{shim}", str(text), str(shim / _LIBRARY))
-        _run((compiler, *_kernel_flags(counting), *_LINKED, *given, "-o", str(library)))
+        _run((compiler, *_kernel_flags(hooks), *_LINKED, *given, "-o", str(library)))
         library.replace(made)
     return made
 
 
-def _kernel_flags(counting: bool) -> tuple[str, ...]:
-    return (*_FLAGS, *_CHECKED, *((*_COUNTED, "-fsanitize=thread") if counting else ()))
+def _kernel_flags(hooks: Hooks) -> tuple[str, ...]:
+    called = () if hooks == "none" else (*_COUNTED, "-fsanitize=thread")
+    return (*_FLAGS, *_CHECKED, *(_OPTIMISED if hooks == "counts" else ()), *called)
 
 
-def _make_shim(shim: Path, compiler: str, counting: bool) -> None:
+def _make_shim(shim: Path, compiler: str, hooks: Hooks) -> None:
     """Make the folder of the shim: its headers, `simt.h` compiled before, and the library of all that is behind it.
 
     Without, compiling a small kernel takes four times as long.
@@ -226,10 +229,10 @@ def _make_shim(shim: Path, compiler: str, counting: bool) -> None:
         for name, text in texts.items():
             (made / name).write_text(text)
         header = str(made / "simt.h")
-        _run((compiler, *_kernel_flags(counting), "-x", "c++-header", header, "-o", f"{header}.gch"))
-        sources = [str(made / name) for name in texts if name.endswith(".cpp") and (counting or name != _HOOKS)]
+        _run((compiler, *_kernel_flags(hooks), "-x", "c++-header", header, "-o", f"{header}.gch"))
+        sources = [str(made / name) for name in texts if name.endswith(".cpp") and (hooks != "none" or name != _HOOKS)]
         name = f"-Wl,-soname,{shim / _LIBRARY}"  # a path: kernels find it, and the other library is another one
-        flags = (*_FLAGS, *_OPTIMISED, *(_COUNTED if counting else ()))
+        flags = (*_FLAGS, *_OPTIMISED, *(() if hooks == "none" else _COUNTED))
         _run((compiler, *flags, "-shared", name, *sources, "-o", str(made / _LIBRARY)))
         with suppress(OSError):  # another process was first
             made.rename(shim)
