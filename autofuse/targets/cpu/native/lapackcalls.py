@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.errors import BackendError, GraphError
-from autofuse.ir.graph import Graph, Node, Value
-from autofuse.ir.ops import lapack, library_calls
-from autofuse.ir.ops.library_checks import check_parameters
+from autofuse.errors import BackendError
+from autofuse.ir.graph import Graph, Value
+from autofuse.ir.ops import lapack
 from autofuse.ir.parts import seen_as
 from autofuse.ir.types import TensorType
 from autofuse.lazydataclass import dataclass
 from autofuse.targets.cpu.native.blas import capsule_address, module_alone
-from autofuse.targets.cpu.native.numpyloops import is_even, lying, only_call
+from autofuse.targets.cpu.native.numpyloops import asked_of, is_even, lying, only_call
 
 _ALIGNMENT = 64
 _MOST_BYTES = 32 << 20
@@ -72,8 +71,8 @@ class LapackCall:
 def lapack_call(graph: Graph) -> LapackCall | None:
     """The routine that a graph of one call asks for, and of views before it; None where Python has to be called."""
     node = only_call(graph)
-    asked = None if node is None else _asked(node)
-    if node is None or asked is None:
+    asked = None if node is None else asked_of(node, lapack.__name__)
+    if node is None or asked is None or asked[0] not in _ROUTINES:
         return None
     function, options = asked
     operands = seen_as([value.type for value in node.inputs], node.attrs.get("complex_operands", ()))
@@ -167,21 +166,6 @@ def _of_matrix(steps: Sequence[int], rank: int) -> _Steps:
     """A vector is a column, a number a matrix of one element."""
     rows, columns = (*steps[rank:], 0, 0)[:2]
     return (steps[rank - 1] if rank else 0), rows, columns
-
-
-def _asked(node: Node) -> tuple[str, Mapping[str, Any]] | None:
-    """The function that a call asks for, with its options."""
-    name: str = node.attrs["call_target_name"]
-    if not name.startswith(f"{lapack.__name__}."):
-        return None
-    try:
-        call = library_calls.read(name)
-        given = list(check_parameters(call).items())
-    except GraphError:
-        return None
-    count = len(node.inputs)
-    in_order = [value for _, value in given[:count]] == [{"operand": number} for number in range(count)]
-    return (call.function, dict(given[count:])) if in_order and call.function in _ROUTINES else None
 
 
 @functools.cache

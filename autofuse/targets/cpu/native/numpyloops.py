@@ -197,10 +197,10 @@ def is_even(strides: Sequence[int], extents: Sequence[int]) -> bool:
     return all(strides[k] == strides[k + 1] * extents[k + 1] for k in range(len(strides) - 1))
 
 
-def _asked(node: Node) -> np.ufunc | None:
-    """The ufunc that a call of `numpy.linalg` hands its operands to, in their order."""
+def asked_of(node: Node, module: str) -> tuple[str, dict[str, Any]] | None:
+    """The function of a module that a call hands its operands to, in their order, and its options; None of another."""
     name: str = node.attrs["call_target_name"]
-    if not name.startswith("numpy.linalg."):
+    if not name.startswith(f"{module}."):
         return None
     try:
         call = library_calls.read(name)
@@ -208,9 +208,17 @@ def _asked(node: Node) -> np.ufunc | None:
     except GraphError:
         return None
     count = len(node.inputs)
-    if [value for _, value in given[:count]] != [{"operand": number} for number in range(count)]:
+    in_order = [value for _, value in given[:count]] == [{"operand": number} for number in range(count)]
+    return (call.function, dict(given[count:])) if in_order else None
+
+
+def _asked(node: Node) -> np.ufunc | None:
+    """The ufunc that a call of `numpy.linalg` hands its operands to."""
+    asked = asked_of(node, "numpy.linalg")
+    if asked is None:
         return None
-    found = _name_of(call.function, dict(given[count:]), [value.type for value in node.inputs])
+    function, options = asked
+    found = _name_of(function, options, [value.type for value in node.inputs])
     ufunc = getattr(getattr(np.linalg, "_umath_linalg", None), found, None) if found else None
     return ufunc if isinstance(ufunc, np.ufunc) and ufunc.signature else None
 
