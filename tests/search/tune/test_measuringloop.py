@@ -39,6 +39,13 @@ def test_where_times_are_not_kernels_of_baselines_and_single_atoms_are_measured_
     assert single <= loop.times.us.keys()
 
 
+def test_from_then_on_more_is_measured_and_the_bound_is_trusted_as_before():
+    _, calm = looped(CountedBench(GRAPH))
+    _, wary = looped(CountedBench(GRAPH, scattered(2.0)))
+    assert (calm._looked, wary._looked) == (False, True)
+    assert calm._epsilon < wary._epsilon
+
+
 def test_a_kernel_that_fails_is_not_as_expected():
     context = counted(GRAPH)
     (first, *_) = context.space.candidates
